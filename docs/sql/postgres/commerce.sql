@@ -107,7 +107,7 @@ select $1 , greatest(
 -- read
 -- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
 --   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
---   $7 the shard, where there are shards; $6 is its sequence then
+--   $7 the shard and $8 the first segment, where there are shards; $6 is its sequence then
 --
 -- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
 -- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
@@ -118,7 +118,7 @@ with found as materialized (
         o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
         o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
         null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
-        null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+        null::bytea as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
         o."aggregate_type"::text as lane_type,
         o."aggregate_id"::text as lane_key
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
@@ -204,7 +204,7 @@ select o."id"::bigint as id, o."event_id"::text as event_id,
     o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
-    null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+    null::bytea as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
     (select exists (select from "outbox_failed")) as beside_failures,
     (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
 from "outbox" o
@@ -243,7 +243,7 @@ where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
 
 -- probe
 -- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
---   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
+--   $1, $2 first and last of the ids  $3 limit  $4 the shard and $5 the first segment, where there are shards
 select o."id"::bigint as id,
     o."aggregate_type"::text
         as lane_type,
@@ -384,7 +384,7 @@ select (
 -- others.
 --   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
 --   $6 whether a row that was given up may block its lane  $7 limit
---   $8 the shard and $9 the highest number that was read of it, where there are shards
+--   $8 the shard, $9 the first segment and $10 the highest number that was read of it, where there are shards
 with live as (
     select f."id"::bigint as id,
         f."id"::bigint as place,
@@ -425,7 +425,7 @@ select p.id, p.behind_dead, null::bigint::bigint as log_id, f."event_id"::text a
     null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
     null::text as topic, null::text as content_type, convert_to(f."payload"::text, 'UTF8') as payload,
-    null::text as headers,
+    null::bytea as headers,
     case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
     f."retry_count"::bigint as attempts, l.lane_type, l.lane_key
 from picked p
@@ -433,10 +433,21 @@ join "outbox_failed" f on f."id" = p.id
 join live l on l.id = p.id
 order by p.place;
 
+-- suspected
+-- Of failed rows that may have killed a reader, those that are still to be delivered, with their lanes.
+--   $1 ids  $2 retries after which a row is given up  $3 the shard, where there are shards
+select f."id"::bigint as id,
+    f."aggregate_type"::text
+        as lane_type,
+    f."aggregate_id"::text as lane_key
+from "outbox_failed" f
+where f."id" = any ($1::bigint[])
+    and f."retry_count" < $2::bigint;
+
 -- fail
 -- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
 --   $1 ids  $2 retries so far  $3 errors  $4 waits in ms  $5 whether they are given up
---   $6 the shard, where there are shards
+--   $6 the shard and $7 the first segment, where there are shards
 insert into "outbox_failed" (
     "event_id", "payload", "retry_count", "next_retry_at"
     , "event_type"
@@ -505,7 +516,7 @@ returning f."id"::bigint as id;
 
 -- newest
 -- The newest row of the log, for a trial.
---   $1 the shard, where there are shards
+--   $1 the shard and $2 the first segment, where there are shards
 select o."id"::bigint as id from "outbox" o  order by o."id" desc limit 1;
 
 -- lengths
@@ -523,7 +534,8 @@ order by 1;
 -- stats
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
---   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own
+--   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own,
+--   $5 the first segment
 with unread as (
     select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
@@ -555,7 +567,7 @@ select o."id"::bigint as id, o."event_id"::text as event_id,
     o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
-    null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+    null::bytea as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "outbox" o on o."id" between r.first_id and r.last_id
 order by 1
@@ -569,7 +581,7 @@ select f."id"::bigint as id, null::bigint::bigint as log_id, f."event_id"::text 
     null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
     null::text as topic, null::text as content_type, convert_to(f."payload"::text, 'UTF8') as payload,
-    null::text as headers,
+    null::bytea as headers,
     case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
     f."retry_count"::bigint as attempts, f."last_error"::text as last_error,
     case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end as next_attempt_at,

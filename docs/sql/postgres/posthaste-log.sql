@@ -197,7 +197,7 @@ update "posthaste"."log_shards" set position = $1, updated_at = now() where shar
 -- read
 -- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
 --   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
---   $7 the shard, where there are shards; $6 is its sequence then
+--   $7 the shard and $8 the first segment, where there are shards; $6 is its sequence then
 --
 -- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
 -- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
@@ -208,13 +208,13 @@ with found as materialized (
         o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
         o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
         o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
-        convert_from(o."headers", 'UTF8') as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+        o."headers" as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
         o."topic"::text as lane_type,
         o."ordering_key"::text as lane_key
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
     cross join lateral (
         select * from "posthaste"."log" l where l."seq" between r.first_id and r.last_id
-            and l."shard" = $7::integer order by l."seq" limit $3
+            and l."shard" = $7::integer and l.segment >= $8 order by l."seq" limit $3
     ) o
     order by 1
     limit $3
@@ -274,7 +274,7 @@ order by m.id;
 
 -- read_tail
 -- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
---   $1 the highest id  $2 limit  $3 the reader's mark $4 the shard
+--   $1 the highest id  $2 limit  $3 the reader's mark $4 the shard  $5 the first segment
 --
 -- Enough while no id below is open, no row waits, and the table of failures is empty, which the last but one column says as of
 -- the same snapshot. Who may still commit ids that this passes over is looked up after it: see holders.sql.
@@ -282,11 +282,11 @@ select o."seq"::bigint as id, o."id"::text as event_id,
     o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
-    convert_from(o."headers", 'UTF8') as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+    o."headers" as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
     (select exists (select from "posthaste"."log_failed")) as beside_failures,
     (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
 from "posthaste"."log" o
-where o."seq" > $1::bigint and o."shard" = $4
+where o."seq" > $1::bigint and o."shard" = $4 and o.segment >= $5
 order by o."seq"
 limit $2;
 
@@ -321,7 +321,7 @@ where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
 
 -- probe
 -- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
---   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
+--   $1, $2 first and last of the ids  $3 limit  $4 the shard and $5 the first segment, where there are shards
 select o."seq"::bigint as id,
     o."topic"::text
         as lane_type,
@@ -329,7 +329,7 @@ select o."seq"::bigint as id,
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 cross join lateral (
     select * from "posthaste"."log" l where l."seq" between r.first_id and r.last_id
-        and l."shard" = $4::integer order by l."seq" limit $3
+        and l."shard" = $4::integer and l.segment >= $5 order by l."seq" limit $3
 ) o
 order by 1
 limit $3;
@@ -339,7 +339,7 @@ limit $3;
 -- others.
 --   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
 --   $6 whether a row that was given up may block its lane  $7 limit
---   $8 the shard and $9 the highest number that was read of it, where there are shards
+--   $8 the shard, $9 the first segment and $10 the highest number that was read of it, where there are shards
 with live as (
     select f."id"::bigint as id,
         f."log_id" as place, f."topic"::text
@@ -383,7 +383,7 @@ picked as (
                     and e."died_at" is null and e."attempts" < $1::bigint
             ) and not exists (
                 -- What is enqueued with a time of its own may stand behind rows that were not read yet.
-                select from "posthaste"."log" o where o."shard" = $8::integer and o."seq" > $9::bigint and o."seq" < p.place
+                select from "posthaste"."log" o where o."shard" = $8::integer and o.segment >= $9 and o."seq" > $10::bigint and o."seq" < p.place
             ) end
     order by place
     limit $7
@@ -393,7 +393,7 @@ select p.id, p.behind_dead, f."log_id"::bigint as log_id, f."event_id"::text as 
     f."tenant"::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
     f."topic"::text as topic, f."content_type"::text as content_type, f."payload" as payload,
-    convert_from(f."headers", 'UTF8') as headers,
+    f."headers" as headers,
     case when f."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."created_at" end as created_at,
     f."attempts"::bigint as attempts, l.lane_type, l.lane_key
 from picked p
@@ -401,10 +401,21 @@ join "posthaste"."log_failed" f on f."id" = p.id
 join live l on l.id = p.id
 order by p.place;
 
+-- suspected
+-- Of failed rows that may have killed a reader, those that are still to be delivered, with their lanes.
+--   $1 ids  $2 retries after which a row is given up  $3 the shard, where there are shards
+select f."id"::bigint as id,
+    f."topic"::text
+        as lane_type,
+    f."ordering_key"::text as lane_key
+from "posthaste"."log_failed" f
+where f."id" = any ($1::bigint[]) and f."shard" = $3::integer
+    and f."died_at" is null and $2::bigint is not null;
+
 -- fail
 -- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
 --   $1 ids  $2 retries so far  $3 errors  $4 waits in ms  $5 whether they are given up
---   $6 the shard, where there are shards
+--   $6 the shard and $7 the first segment, where there are shards
 insert into "posthaste"."log_failed" (
     "event_id", "payload", "attempts", "next_attempt_at"
     , "event_type"
@@ -440,7 +451,7 @@ select
     , n.error
     , o."created_at"
 from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::boolean[]) as n (id, retries, error, delay_ms, dead)
-join "posthaste"."log" o on o."seq" = n.id and o."shard" = $6::integer
+join "posthaste"."log" o on o."seq" = n.id and o."shard" = $6::integer and o.segment >= $7
 -- Triggers may ask for locks, which are not waited for for long.
 where (select set_config('lock_timeout', '1s', true)) is not null and not exists (
     select from "posthaste"."log_failed" f
@@ -490,8 +501,8 @@ returning f."id"::bigint as id;
 
 -- newest
 -- The newest row of the log, for a trial.
---   $1 the shard, where there are shards
-select o."seq"::bigint as id from "posthaste"."log" o where o."shard" = $1::integer order by o."seq" desc limit 1;
+--   $1 the shard and $2 the first segment, where there are shards
+select o."seq"::bigint as id from "posthaste"."log" o where o."shard" = $1::integer and o.segment >= $2 order by o."seq" desc limit 1;
 
 -- lengths
 -- Columns that are shorter than what is copied into them.
@@ -508,12 +519,13 @@ order by 1;
 -- stats
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
---   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own
+--   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own,
+--   $5 the first segment
 with unread as (
     select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
     join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
-        and o."shard" = (r.first_id >> 44)::integer
+        and o."shard" = (r.first_id >> 44)::integer and o.segment >= $5
 ),
 failed as (
     select
@@ -541,7 +553,7 @@ select o."seq"::bigint as id, o."id"::text as event_id,
     o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
-    convert_from(o."headers", 'UTF8') as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+    o."headers" as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
     and o."shard" = (r.first_id >> 44)::integer
@@ -557,7 +569,7 @@ select f."id"::bigint as id, f."log_id"::bigint as log_id, f."event_id"::text as
     f."tenant"::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
     f."topic"::text as topic, f."content_type"::text as content_type, f."payload" as payload,
-    convert_from(f."headers", 'UTF8') as headers,
+    f."headers" as headers,
     case when f."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."created_at" end as created_at,
     f."attempts"::bigint as attempts, f."last_error"::text as last_error,
     case when f."next_attempt_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_attempt_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_attempt_at" end as next_attempt_at,
@@ -708,6 +720,14 @@ update "posthaste".log_segments set dropped_at = clock_timestamp() where segment
 --   $1 how long they were settled, in milliseconds
 select coalesce(sum(row_count), 0)::bigint from "posthaste".log_old_segments($1::bigint * interval '1 ms');
 
+-- first_segment
+-- The first segment that may have rows which are not settled. Where there are many, plans are made for those that are read: a
+-- plan for all of them takes seconds to make, and locks each of them whenever it is used.
+select coalesce(min(s.segment) filter (where s.settled_at is null), 0) as first,
+    set_config('plan_cache_mode', case when count(*) > 16 then 'force_custom_plan' else 'auto' end, $1) as plans
+from "posthaste".log_segments s
+where s.dropped_at is null;
+
 -- move_plan
 -- What of the queue would be moved to the log, and what stands in the way.
 select
@@ -746,4 +766,48 @@ select "posthaste".log_make_shards($1::integer);
 -- use_shards
 -- Sends rows to the newest generation of shards.
 select "posthaste".log_use_shards();
+
+-- connections
+-- The connections that this role may still have: the least that the server, the database and the role leave it. Those that are kept
+-- for superusers are not counted.
+with sessions as materialized (
+    select datid, usesysid from pg_stat_activity where datid is not null and usesysid is not null
+),
+bounds (bound, bound_limit, in_use) as (
+    select 'max_connections', current_setting('max_connections')::bigint
+            - (select sum(setting::bigint) from pg_settings where name in ('superuser_reserved_connections', 'reserved_connections')),
+        (select count(*) from sessions)
+    union all
+    select 'the connection limit of the role ' || r.rolname, r.rolconnlimit,
+        (select count(*) from sessions s where s.usesysid = r.oid)
+    from pg_roles r
+    where r.rolname = current_user and r.rolconnlimit >= 0 and not r.rolsuper
+    union all
+    select 'the connection limit of the database ' || d.datname, d.datconnlimit,
+        (select count(*) from sessions s where s.datid = d.oid)
+    from pg_database d
+    where d.datname = current_database() and d.datconnlimit >= 0
+)
+select b.bound::text, b.bound_limit::bigint, b.in_use::bigint, (b.bound_limit - b.in_use)::bigint as free
+from bounds b
+order by free
+limit 1;
+
+-- writers
+-- Transactions that have written to the log and not ended, prepared ones included.
+--   $1 the schema, quoted
+select distinct on (l.virtualtransaction) l.virtualtransaction as name, case
+        when l.pid is not null then format('process %s (%s, %s%s)', l.pid,
+            coalesce(nullif(a.application_name, ''), a.usename, 'unknown'), coalesce(a.state, 'state not shown to this role'),
+            ', for ' || round(extract(epoch from clock_timestamp() - a.xact_start))::text || ' s')
+        else format('the prepared transaction %L', p.gid)
+    end as writer
+from pg_locks l
+join pg_class c on c.oid = l.relation
+left join pg_stat_activity a on a.pid = l.pid
+left join pg_prepared_xacts p on l.pid is null and p.transaction::text = split_part(l.virtualtransaction, '/', 2)
+where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
+    and l.database = (select oid from pg_database where datname = current_database())
+    and c.relnamespace = $1::text::regnamespace
+    and (c.relname = 'log' or c.relkind = 'S' and c.relname ~ '^log_shard_[0-9]+_seq$');
 

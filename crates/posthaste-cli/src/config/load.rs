@@ -165,35 +165,7 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             "is for Posthaste's own tables; a table map has the whole names of its tables",
         );
     }
-    if database.layout == Layout::Log {
-        if database.table_map().is_some() {
-            return problem(
-                "database.layout",
-                "is for Posthaste's own tables; a table map says how its rows live",
-            );
-        }
-        for (setting, namespace) in [
-            ("relay.scope.namespace", &config.relay.scope.namespace),
-            ("outbox.namespace", &config.outbox.namespace),
-        ] {
-            if namespace != DEFAULT_NAMESPACE {
-                return problem(
-                    setting,
-                    "a log has no namespaces, and its relays deliver everything that is in it: leave this out, or give each namespace a \
-                     schema or file of its own",
-                );
-            }
-        }
-        match database.url() {
-            DatabaseUrl::Postgres(_) | DatabaseUrl::Sqlite(_) => {}
-            DatabaseUrl::MySql(_) => {
-                return problem(
-                    "database.layout",
-                    "`log` is not for MySQL and MariaDB, which cannot tell a gap from a transaction that is still open; use `queue`",
-                );
-            }
-        }
-    }
+    check_log_layout(config, figment)?;
     let has_schemas = database.url().database().has_schemas();
     if has_schemas && database.prefix.is_some() {
         return problem(
@@ -255,6 +227,52 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             "log.level",
             "use error, warn, info, debug or trace, or a filter such as info,sqlx=debug",
         );
+    }
+    Ok(())
+}
+
+/// What a log cannot have.
+fn check_log_layout(config: &Config, figment: &Figment) -> Result<(), Problem> {
+    let problem = |field: &str, reason: &str| Err(Problem::of_field(figment, field, reason));
+    let database = &config.database;
+    if database.layout != Layout::Log {
+        return Ok(());
+    }
+    if database.table_map().is_some() {
+        return problem(
+            "database.layout",
+            "is for Posthaste's own tables; a table map says how its rows live",
+        );
+    }
+    for (setting, namespace) in [
+        ("relay.scope.namespace", &config.relay.scope.namespace),
+        ("outbox.namespace", &config.outbox.namespace),
+    ] {
+        if namespace != DEFAULT_NAMESPACE {
+            return problem(
+                setting,
+                "a log has no namespaces, and its relays deliver everything that is in it: leave this out, or give each namespace a \
+                 schema or file of its own",
+            );
+        }
+    }
+    match database.url() {
+        DatabaseUrl::Postgres(_) | DatabaseUrl::Sqlite(_) => {}
+        DatabaseUrl::MySql(_) => {
+            return problem(
+                "database.layout",
+                "`log` is not for MySQL and MariaDB, which cannot tell a gap from a transaction that is still open; use `queue`",
+            );
+        }
+    }
+    if database.log.segment_age.is_zero() {
+        return problem(
+            "database.log.segment_age",
+            "must be above 0, or each look at the segments would begin another one",
+        );
+    }
+    if database.log.segment_rows == 0 {
+        return problem("database.log.segment_rows", "must be at least 1");
     }
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::EXHAUSTED;
-use posthaste_core::store::{Claim, ClaimRequest, RefusedRow};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, RefusedRow};
 use posthaste_sql::log::{Lane, Policy};
+use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
@@ -67,39 +68,11 @@ impl Inner {
         let died = self
             .give_up_exhausted(&mut tx, request.max_attempts, &not_to_sweep)
             .await?;
-        let (mut claim, mut chosen, mut bytes) = (Claim::default(), Vec::<Chosen>::new(), 0_u64);
-        for failed in &rows {
-            let mut claimed = self.map.claimed(&ByRole(failed))?;
-            let id = claimed.message.id;
-            if died.contains(&id) || (failed.try_get("behind_dead")? && policy.blocks(&claimed.message.topic)) {
-                continue;
-            }
-            // What stands unsettled before it in the log comes first.
-            let lane = lane(&claimed.message).filter(|_| policy.ordered);
-            let place: i64 = failed.try_get("seq")?;
-            if lane
-                .as_ref()
-                .is_some_and(|lane| session.reader.window.is_behind(place, lane))
-            {
-                continue;
-            }
-            bytes = bytes.saturating_add(claimed.message.payload.len() as u64);
-            if claim.messages.len() >= request.limit as usize
-                || (bytes > request.max_bytes && !claim.messages.is_empty())
-            {
-                break;
-            }
-            let number: i64 = failed.try_get("number")?;
-            if !session.is_counted(number) {
-                if claimed.attempts >= request.max_attempts {
-                    // To give it up was refused.
-                    continue;
-                }
-                claimed.attempts = claimed.attempts.saturating_add(1);
-            }
-            chosen.push((id, number, lane));
-            claim.messages.push(claimed);
-        }
+        let (messages, mut chosen) = self.choose(session, request, &rows, &died)?;
+        let mut claim = Claim {
+            messages,
+            ..Claim::default()
+        };
         let refused = self.count_attempts(session, &mut tx, &chosen).await?;
         if !refused.is_empty() {
             claim
@@ -138,6 +111,49 @@ impl Inner {
             session.retry_at = now + self.retry_interval;
         }
         Ok(claim)
+    }
+
+    /// Those of them that are handed out now.
+    fn choose(
+        &self,
+        session: &Session,
+        request: &ClaimRequest,
+        rows: &[SqliteRow],
+        died: &[MessageId],
+    ) -> sqlx::Result<(Vec<ClaimedMessage>, Vec<Chosen>)> {
+        let policy = Policy::of(&request.ordering);
+        let (mut messages, mut chosen, mut bytes) = (Vec::<ClaimedMessage>::new(), Vec::<Chosen>::new(), 0_u64);
+        for failed in rows {
+            let mut claimed = self.map.claimed(&ByRole(failed))?;
+            let id = claimed.message.id;
+            if died.contains(&id) || (failed.try_get("behind_dead")? && policy.blocks(&claimed.message.topic)) {
+                continue;
+            }
+            // What stands unsettled before it in the log comes first.
+            let lane = lane(&claimed.message).filter(|_| policy.ordered);
+            let place: i64 = failed.try_get("seq")?;
+            if lane
+                .as_ref()
+                .is_some_and(|lane| session.reader.window.is_behind(place, lane))
+            {
+                continue;
+            }
+            bytes = bytes.saturating_add(claimed.message.payload.len() as u64);
+            if messages.len() >= request.limit as usize || (bytes > request.max_bytes && !messages.is_empty()) {
+                break;
+            }
+            let number: i64 = failed.try_get("number")?;
+            if !session.is_counted(number) {
+                if claimed.attempts >= request.max_attempts {
+                    // To give it up was refused.
+                    continue;
+                }
+                claimed.attempts = claimed.attempts.saturating_add(1);
+            }
+            chosen.push((id, number, lane));
+            messages.push(claimed);
+        }
+        Ok((messages, chosen))
     }
 
     /// Gives up what has used all its attempts. If that is refused, the janitor says so.
