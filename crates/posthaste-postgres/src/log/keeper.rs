@@ -26,6 +26,8 @@ pub(super) struct Keeper {
     lease: Duration,
     looked_at: Option<Instant>,
     renewed_at: Option<Instant>,
+    /// Other instances are there.
+    has_company: bool,
     /// There is a seat that it wants and did not get, so that it looks whenever it is asked.
     lacks: bool,
 }
@@ -40,6 +42,7 @@ impl Keeper {
             lease: Duration::ZERO,
             looked_at: None,
             renewed_at: None,
+            has_company: false,
             lacks: true,
         }
     }
@@ -52,6 +55,11 @@ impl Keeper {
     /// The shards that it has seats for, with their epochs.
     pub(super) fn held(&self) -> impl Iterator<Item = (i32, i64)> {
         self.seats.held()
+    }
+
+    /// Whether others are there that could read its shards, by the last look.
+    pub(super) fn has_company(&self) -> bool {
+        self.has_company
     }
 
     pub(super) fn is_leaving(&self, shard: i32) -> bool {
@@ -95,7 +103,7 @@ impl Keeper {
         };
         let plan = self.seats.plan(&mut link.connection).await?;
         self.looked_at = Some(Instant::now());
-        self.lacks = plan.lacks;
+        (self.lacks, self.has_company) = (plan.lacks, plan.has_company);
         self.link = Some(link);
         Ok(plan)
     }

@@ -35,6 +35,8 @@ pub(super) struct Readers {
     hold_ups: HoldUps,
     /// Whose turn it is.
     turn: AtomicUsize,
+    /// When it last asked for messages.
+    claimed_at: std::sync::Mutex<Option<Instant>>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +63,7 @@ impl Readers {
             slots,
             hold_ups: HoldUps::default(),
             turn: AtomicUsize::new(0),
+            claimed_at: std::sync::Mutex::default(),
         }
     }
 
@@ -116,6 +119,7 @@ impl Readers {
 
     /// Takes from one shard after another until the claim is full.
     pub(super) async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        *self.claimed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.log.now());
         let mut claim = Claim::default();
         let mut rest = request.clone();
         let mut failed = None;
@@ -324,6 +328,12 @@ impl Readers {
             let asked = keeper.lock().await.asked();
             if let Some((worker, lease)) = asked {
                 self.balance(worker, lease).await?;
+                if self.rests_for(lease) && keeper.lock().await.has_company() {
+                    tracing::info!(
+                        "nothing was claimed for the time of a lease: other relays may read this one's shards"
+                    );
+                    return self.close().await;
+                }
             }
         }
         let mut failed = None;
@@ -331,6 +341,13 @@ impl Readers {
             failed = reader.keep_alive().await.err().or(failed);
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Whether it has claimed nothing for so long and nothing is in flight: its circuit is open, or another relay leads.
+    fn rests_for(&self, lease: Duration) -> bool {
+        let claimed_at = *self.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_long_ago = claimed_at.is_none_or(|at| self.log.now().duration_since(at) > lease);
+        is_long_ago && self.all().iter().all(|reader| reader.load().in_flight == 0)
     }
 
     /// Looks at the seats of this instance, if it is time to.

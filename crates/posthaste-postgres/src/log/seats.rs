@@ -63,6 +63,8 @@ pub(super) struct Plan {
     take: Vec<(i32, usize)>,
     /// Whether it has less than its share, also where none is free.
     pub(super) lacks: bool,
+    /// Whether other instances are there.
+    pub(super) has_company: bool,
     /// Whether there are shards that wait for those before to be read to their end.
     pub(super) waits: bool,
 }
@@ -154,6 +156,7 @@ impl Seats {
         self.forget(&lost);
         self.leaving.clear();
         wanted.lost = lost;
+        wanted.has_company = instances.len() > 1;
         for (generation, seats) in generations {
             let plan = plan_seats(&seats, &instances, key(self.instance));
             let held = |shard: &i32| self.held.contains_key(shard);

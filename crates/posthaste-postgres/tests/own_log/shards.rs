@@ -84,6 +84,40 @@ async fn shards_are_spread_evenly_over_those_who_are_there() {
     settle_down(&[&first], &[8]).await;
 }
 
+/// As while its circuit is open. Alone it keeps them, since nobody else would read them.
+///
+/// Proves B14.
+#[tokio::test]
+async fn one_that_claims_nothing_for_a_lease_leaves_its_shards_to_others() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let first = Log::sharded(4).await;
+    let short = || ClaimRequest {
+        lease: LEASE,
+        ..request(LeaseToken::new(), 10)
+    };
+    let begun = Instant::now();
+    assert!(first.store.claim(&short()).await.unwrap().messages.is_empty());
+    while begun.elapsed() < 2 * LEASE {
+        first.store.keep_alive().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(first.spread().await, [4], "nobody else is there");
+    let second = first.beside();
+    first.enqueue(numbered(0..40)).await;
+    let (token, mut found) = (LeaseToken::new(), 0);
+    while found < 40 {
+        first.store.keep_alive().await.unwrap();
+        for claimed in second.claim_as(token, 100).await {
+            second.settle(token, claimed.message.id, Verdict::Delivered).await;
+            found += 1;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{found} of 40");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // And it comes back when it claims again.
+    settle_down(&[&first, &second], &[2, 2]).await;
+}
+
 /// What is in flight is answered before its shard goes to another relay.
 ///
 /// Proves B14.
