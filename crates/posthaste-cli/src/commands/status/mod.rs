@@ -356,7 +356,7 @@ mod tests {
             generation: 2,
             readable: shard < 2,
             leased_until: owner.map(|_| DateTime::<Utc>::UNIX_EPOCH),
-            process: None,
+            process: owner.map(|_| 77),
         };
         let mut out = Printer::on(Vec::new());
         let shards = [shard(0, None), shard(1, Some(Uuid::nil())), shard(2, None)];
@@ -366,11 +366,11 @@ mod tests {
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>())
             .collect();
-        assert_eq!(lines[1], ["0", "nobody", "7", "12", "4711", "-"]);
+        assert_eq!(lines[1], ["0", "nobody", "7", "12", "4711", "-", "-"]);
         let nil = Uuid::nil().to_string();
         assert_eq!(
             lines[2],
-            ["1", &nil, "7", "12", "4711", "1970-01-01", "00:00:00", "UTC"]
+            ["1", &nil, "7", "12", "4711", "77", "1970-01-01", "00:00:00", "UTC"]
         );
         assert_eq!(lines[3][..5], ["2", "waits", "for", "generation", "1"]);
     }
