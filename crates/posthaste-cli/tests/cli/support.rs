@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
-const TIMEOUT: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 const COMMAND: &str = env!("CARGO_BIN_EXE_posthaste");
 
