@@ -1,4 +1,4 @@
-//! What every store must do, as cases that run on any [`Backend`].
+//! What every store must do, as cases that run on any [`Backend`](crate::Backend).
 //!
 //! A case is a public async function in one of the modules here, named as the sentence that it proves, with the
 //! requirements and pitfalls it stands for in its documentation. To add one, write it and put its name on the list in

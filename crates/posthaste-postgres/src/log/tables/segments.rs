@@ -73,7 +73,11 @@ impl LogTables {
         let tended = upkeep.tend(retention).await;
         let done = upkeep.done;
         // The lock ends with it, but a little later than it seems: whoever comes next would find it taken.
-        drop(sqlx::raw_sql("select pg_advisory_unlock_all()").execute(&mut connection).await);
+        drop(
+            sqlx::raw_sql("select pg_advisory_unlock_all()")
+                .execute(&mut connection)
+                .await,
+        );
         drop(connection.close().await);
         tended.map_err(store_error)?;
         Ok(done)
