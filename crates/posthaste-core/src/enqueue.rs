@@ -1,6 +1,7 @@
 //! From messages to rows: everything about enqueueing that is the same for every database.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -157,14 +158,19 @@ pub struct NewRow {
     /// The message, with its source filled in.
     pub message: Message,
     /// Its namespace, or the outbox's.
-    pub namespace: String,
-    /// Hash over its bytes.
-    pub hash: ContentHash,
+    pub namespace: Text,
+    /// Made when it is asked for: not every table keeps it.
+    hash: OnceLock<ContentHash>,
     /// The names of its headers that were taken from the current trace. A table that has no place for them may lose them.
     pub captured: Vec<&'static str>,
 }
 
 impl NewRow {
+    /// Hash over its bytes, by the recipe of Posthaste's own tables.
+    pub fn hash(&self) -> &ContentHash {
+        self.hash.get_or_init(|| ContentHash::of_message(&self.message))
+    }
+
     /// Whether the message has headers that its caller gave it.
     pub fn has_own_headers(&self) -> bool {
         self.message.headers.len() > self.captured.len()
@@ -186,14 +192,16 @@ impl Prepared {
             places: Vec::new(),
         };
         let trace = Captured::current();
-        let mut seen: HashMap<(String, Text, Text), usize> = HashMap::new();
+        let mut seen: HashMap<(Text, Text, Text), usize> = HashMap::new();
+        let own_namespace = Text::from(options.namespace.as_str());
+        let own_source = options.source.as_deref().map(Text::from);
         for (position, message) in messages.into_iter().enumerate() {
             let mut message = message.into_message()?;
             let captured = trace.add_to(&mut message, options.limits.header_bytes);
             validate(&message, &options.limits, options.type_names)
                 .map_err(|reason| EnqueueError::Invalid { position, reason })?;
-            message.source = message.source.or_else(|| options.source.as_deref().map(Text::from));
-            let namespace = message.namespace.as_deref().unwrap_or(&options.namespace).to_owned();
+            message.source = message.source.or_else(|| own_source.clone());
+            let namespace = message.namespace.clone().unwrap_or_else(|| own_namespace.clone());
             let next = prepared.rows.len();
             let first = match &message.dedupe_key {
                 Some(key) => *seen
@@ -204,7 +212,7 @@ impl Prepared {
             prepared.places.push((first, first == next));
             if first == next {
                 prepared.rows.push(NewRow {
-                    hash: ContentHash::of_message(&message),
+                    hash: OnceLock::new(),
                     message,
                     namespace,
                     captured,
@@ -216,12 +224,12 @@ impl Prepared {
 
     /// A row that was in the table before, as it was.
     pub(crate) fn unchecked(message: Message, hash: ContentHash, options: &OutboxOptions) -> Self {
-        let namespace = message.namespace.as_deref().unwrap_or(&options.namespace).to_owned();
+        let namespace = message.namespace.clone();
         Self {
             rows: vec![NewRow {
                 message,
-                namespace,
-                hash,
+                namespace: namespace.unwrap_or_else(|| options.namespace.as_str().into()),
+                hash: hash.into(),
                 captured: Vec::new(),
             }],
             places: vec![(0, true)],

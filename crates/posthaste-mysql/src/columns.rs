@@ -51,7 +51,7 @@ impl<'a> NewRow<'a> {
             aggregate_id: message.aggregate_id.as_deref(),
             content_type: &message.content_type,
             headers: serde_json::json!(message.headers).to_string(),
-            hash: row.hash.to_string(),
+            hash: row.hash().to_string(),
             not_before: message.not_before.map(epoch_micros),
             start: 1,
             bytes: message.payload.len(),

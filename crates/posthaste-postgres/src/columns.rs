@@ -13,7 +13,7 @@ use crate::rows::{bytes_of_uuid, id_text, millis};
 
 /// For rows of Posthaste's own tables of which some have dedupe keys (`enqueue.sql`).
 pub(crate) fn native(rows: &[NewRow], dedupe_window: Duration) -> Vec<Argument<'_>> {
-    let mut columns = unique(rows);
+    let mut columns = native_columns(rows, sparse);
     let dedupe_keys = texts(rows, |row| row.message.dedupe_key.as_deref().map(Cow::Borrowed));
     columns.insert(TEXTS_BEFORE_DEDUPE_KEY, dedupe_keys);
     columns.push(Argument::Integer(millis(dedupe_window)));
@@ -22,12 +22,16 @@ pub(crate) fn native(rows: &[NewRow], dedupe_window: Duration) -> Vec<Argument<'
 
 /// For rows of Posthaste's own tables that have none (`append.sql`).
 pub(crate) fn unique(rows: &[NewRow]) -> Vec<Argument<'_>> {
-    let mut columns: Vec<_> = NATIVE_TEXTS.iter().map(|text| sparse(rows, text)).collect();
+    native_columns(rows, brief)
+}
+
+fn native_columns(rows: &[NewRow], column: Column) -> Vec<Argument<'_>> {
+    let mut columns: Vec<_> = NATIVE_TEXTS.iter().map(|text| column(rows, *text)).collect();
     columns.extend([
         Argument::Bytes(rows.iter().map(|row| row.message.payload.as_ref()).collect()),
-        texts(rows, |row| Some(headers_of(row))),
-        Argument::Bytes(rows.iter().map(|row| row.hash.as_bytes().as_slice()).collect()),
-        Argument::Times(rows.iter().map(|row| row.message.not_before).collect()),
+        column(rows, |row| Some(headers_of(row))),
+        Argument::Bytes(rows.iter().map(|row| row.hash().as_bytes().as_slice()).collect()),
+        times(rows),
     ]);
     columns
 }
@@ -38,13 +42,16 @@ pub(crate) fn unique_one(row: &NewRow) -> Vec<Argument<'_>> {
     columns.extend([
         Argument::Blob(&row.message.payload),
         Argument::Text(Some(headers_of(row))),
-        Argument::Blob(row.hash.as_bytes()),
+        Argument::Blob(row.hash().as_bytes()),
         Argument::Time(row.message.not_before),
     ]);
     columns
 }
 
 type TextOf = fn(&NewRow) -> Option<Cow<'_, str>>;
+
+/// How a column of texts is sent: [`sparse`] or [`brief`].
+type Column = for<'a> fn(&'a [NewRow], TextOf) -> Argument<'a>;
 
 /// The columns of Posthaste's own tables that are texts, in the order of its statements.
 const NATIVE_TEXTS: [TextOf; 10] = [
@@ -96,10 +103,14 @@ pub(crate) fn log<'a>(map: &TableMap, rows: &'a [NewRow]) -> Vec<Argument<'a>> {
 
 /// For Posthaste's own log (`log/append.sql`): columns of known types.
 pub(crate) fn native_log(rows: &[NewRow]) -> Vec<Argument<'_>> {
-    let mut columns: Vec<_> = NATIVE_LOG_TEXTS.iter().map(|text| sparse(rows, text)).collect();
+    native_log_columns(rows, brief)
+}
+
+fn native_log_columns(rows: &[NewRow], column: Column) -> Vec<Argument<'_>> {
+    let mut columns: Vec<_> = NATIVE_LOG_TEXTS.iter().map(|text| column(rows, *text)).collect();
     columns.extend([
         Argument::Bytes(rows.iter().map(|row| row.message.payload.as_ref()).collect()),
-        sparse(rows, |row| header_text(&row.message)),
+        column(rows, |row| header_text(&row.message)),
     ]);
     columns
 }
@@ -129,7 +140,7 @@ const NATIVE_LOG_TEXTS: [TextOf; 9] = [
 
 /// The same where some have dedupe keys or a time of their own (`log/append_or_hold.sql`).
 pub(crate) fn held_log(rows: &[NewRow], dedupe_window: Duration) -> Vec<Argument<'_>> {
-    let mut columns = native_log(rows);
+    let mut columns = native_log_columns(rows, sparse);
     columns.push(texts(rows, |row| row.message.dedupe_key.as_deref().map(Cow::Borrowed)));
     columns.push(Argument::Times(rows.iter().map(|row| row.message.not_before).collect()));
     columns.push(Argument::Integer(millis(dedupe_window)));
@@ -153,13 +164,40 @@ fn texts<'a>(
     Argument::Texts(rows.into_iter().map(value).collect())
 }
 
+/// When they may be delivered, where some of them say so.
+fn times(rows: &[NewRow]) -> Argument<'_> {
+    let mut times: Vec<_> = rows.iter().map(|row| row.message.not_before).collect();
+    if times.iter().all(Option::is_none) {
+        times.clear();
+    }
+    Argument::Times(times)
+}
+
 /// A column that is often empty: without an element where no row has a value, which the statements take as nulls.
-fn sparse<'a>(rows: &'a [NewRow], value: impl Fn(&'a NewRow) -> Option<Cow<'a, str>>) -> Argument<'a> {
+fn sparse(rows: &[NewRow], value: TextOf) -> Argument<'_> {
     let mut values: Vec<_> = rows.iter().map(value).collect();
     if values.iter().all(Option::is_none) {
         values.clear();
     }
     Argument::Texts(values)
+}
+
+/// A column that is often the same for all: with one element then, which the statements take for each of them. Of a thousand
+/// messages of one type the type goes over once.
+fn brief(rows: &[NewRow], value: TextOf) -> Argument<'_> {
+    let mut values = rows.iter().map(value);
+    let Some(first) = values.next() else {
+        return Argument::Texts(Vec::new());
+    };
+    let same = values.clone().take_while(|value| *value == first).count();
+    if same + 1 == rows.len() {
+        let alike = first.is_some().then_some(first);
+        return Argument::Texts(alike.into_iter().collect());
+    }
+    let mut all = Vec::with_capacity(rows.len());
+    all.push(first);
+    all.extend(values);
+    Argument::Texts(all)
 }
 
 fn ids<'a>(map: &TableMap, rows: impl IntoIterator<Item = &'a NewRow>) -> Argument<'a> {

@@ -50,8 +50,8 @@ impl<A> Query<'_, A> {
     }
 }
 
-/// One argument of a [`Query`]. Arrays have one element for each message, or none where all would be null; a single message goes
-/// without arrays.
+/// One argument of a [`Query`]. Arrays have one element for each message, none where all would be null, or where the statement
+/// says so one that is the same for all; a single message goes without arrays.
 ///
 /// Code that binds them should hear of a new kind from the compiler, so all kinds can be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]

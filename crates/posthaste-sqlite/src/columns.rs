@@ -63,7 +63,7 @@ impl<'a> NewRow<'a> {
             content_type: &message.content_type,
             headers: serde_json::json!(message.headers).to_string(),
             hash: if native_hash {
-                row.hash
+                *row.hash()
             } else {
                 map.content_hash(message)
             }

@@ -92,7 +92,7 @@ mod tests {
             panic!("{prepared:?}");
         };
         assert_eq!((&row.message, row.namespace.as_str()), (&message, "shop"));
-        assert_eq!(Some(row.hash), letter.hash);
+        assert_eq!(Some(*row.hash()), letter.hash);
         assert_eq!(prepared.position(0), 0);
     }
 }

@@ -2,8 +2,8 @@
 -- or from the id where there is none; sequences say how many shards there are, whatever snapshot the transaction has. As long as
 -- there is one, which the shape 1 says, no key is hashed and no sequence is looked up by its name.
 --
--- Arrays side by side in a select list: in "from" each would be copied into a table of its own first. An empty one stands for
--- nulls only.
+-- Arrays side by side in a select list: in "from" each would be copied into a table of its own first. One element stands for the
+-- same in all rows, none for nulls only.
 insert into "@outbox" (
     segment, shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload,
     headers
@@ -13,12 +13,25 @@ select i.segment, i.shard,
         when 1 then nextval('@schema.log_shard_0_seq'::regclass)
         else nextval(('@schema.log_shard_' || i.shard || '_seq')::regclass)
     end,
-    i.id::uuid, i.topic, i.ordering_key, i.tenant, i.event_type, i.source, i.aggregate_type, i.aggregate_id, i.content_type,
-    i.payload, convert_to(i.headers, 'UTF8')
+    i.id::uuid,
+    coalesce(i.topic, (select ($2::text[])[1] where cardinality($2::text[]) = 1)),
+    i.ordering_key,
+    coalesce(i.tenant, (select ($4::text[])[1] where cardinality($4::text[]) = 1)),
+    coalesce(i.event_type, (select ($5::text[])[1] where cardinality($5::text[]) = 1)),
+    coalesce(i.source, (select ($6::text[])[1] where cardinality($6::text[]) = 1)),
+    coalesce(i.aggregate_type, (select ($7::text[])[1] where cardinality($7::text[]) = 1)),
+    coalesce(i.aggregate_id, (select ($8::text[])[1] where cardinality($8::text[]) = 1)),
+    coalesce(i.content_type, (select ($9::text[])[1] where cardinality($9::text[]) = 1)),
+    i.payload,
+    convert_to(coalesce(i.headers, (select ($11::text[])[1] where cardinality($11::text[]) = 1)), 'UTF8')
 from (
-    select i.*, case i.shape
+    select i.segment, i.shape, i.id, i.topic,
+        coalesce(i.ordering_key, (select ($3::text[])[1] where cardinality($3::text[]) = 1)) as ordering_key,
+        i.tenant, i.event_type, i.source, i.aggregate_type, i.aggregate_id, i.content_type, i.payload, i.headers,
+        case i.shape
             when 1 then 0
-            else (i.shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id)), 8))::bit(32)::integer
+            else (i.shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key,
+                (select ($3::text[])[1] where cardinality($3::text[]) = 1), i.id)), 8))::bit(32)::integer
                 & 2147483647) % (i.shape & 65535)::integer
         end as shard
     from (

@@ -47,6 +47,20 @@ async fn enqueue(store: &PostgresStore, options: OutboxOptions, messages: Vec<Me
     tx.commit().await.unwrap();
 }
 
+/// Proves B2. What messages of a call have in common goes over once, and comes back with each of them.
+#[tokio::test]
+async fn each_message_has_what_is_its_own_and_what_is_common() {
+    let store = support::store(2).await;
+    let calls = support::calls_in_which_one_differs();
+    for messages in calls.clone() {
+        enqueue(&store, OutboxOptions::default(), messages).await;
+    }
+    for given in calls.concat() {
+        let record = store.show(given.id).await.unwrap().expect("it was written");
+        support::assert_as_given(&record.message, &given);
+    }
+}
+
 /// Proves B3.
 #[tokio::test]
 async fn the_function_refuses_a_message_that_would_wait_for_ever() {

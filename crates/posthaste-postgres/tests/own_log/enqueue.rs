@@ -5,14 +5,15 @@ use std::time::Duration;
 use chrono::Utc;
 use posthaste_core::lifecycle::{LeaseToken, State, Verdict};
 use posthaste_core::store::{
-    AdminStore, DeadLetter, Filter, PurgeRequest, Restored, SchemaStore, Scope, StoreErrorKind,
+    AdminStore, ClaimRequest, DeadLetter, Filter, KeyOrdering, PurgeRequest, Restored, SchemaStore, Scope,
+    StoreErrorKind,
 };
 use posthaste_core::{EnqueueError, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::{PostgresLogStore, PostgresStore};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
-use crate::fixture::{Log, numbered, payloads};
+use crate::fixture::{Log, numbered, payloads, request};
 use crate::support;
 
 /// Every part of a message, by each way of writing it.
@@ -198,6 +199,54 @@ async fn inserts_and_copies_from_any_language_get_their_place() {
     assert_eq!(claimed[4].message.headers.get("a").map(String::as_str), Some("b"));
     let sequences: Vec<_> = claimed.iter().map(|claimed| claimed.sequence.unwrap()).collect();
     assert!(sequences.is_sorted(), "{sequences:?}");
+}
+
+/// Proves B2. What messages of a call have in common goes over once, and comes back with each of them.
+#[tokio::test]
+async fn each_message_has_what_is_its_own_and_what_is_common() {
+    let log = Log::fresh().await;
+    let calls = support::calls_in_which_one_differs();
+    for messages in calls.clone() {
+        log.enqueue(messages).await;
+    }
+    let given: Vec<_> = calls.concat();
+    let request = ClaimRequest {
+        ordering: KeyOrdering::None,
+        ..request(LeaseToken::new(), 1_000)
+    };
+    let claimed = log.store.claim(&request).await.unwrap().messages;
+    assert_eq!(claimed.len(), given.len());
+    for (claimed, given) in claimed.iter().zip(&given) {
+        support::assert_as_given(&claimed.message, given);
+    }
+}
+
+/// At the end of the log rows are decoded in another way than beside others that wait.
+#[tokio::test]
+async fn a_row_is_the_same_whichever_way_it_is_read() {
+    let log = Log::fresh().await;
+    for messages in support::calls_in_which_one_differs() {
+        log.enqueue(messages).await;
+    }
+    log.run(
+        r#"insert into log (topic, ordering_key, tenant, event_type, aggregate_id, payload, headers, created_at) values
+            ('t', null, null, null, null, '', null, 'infinity'), ('t', 'a key of more than 23 bytes', 'ü', '', 'x', '\x00ff', '', default),
+            ('t', '', '', 'one', '', 'p', '{}', '2001-02-03 04:05:06+00'), (' ', 'k', null, null, 'k', 'p', 'null', '-infinity'),
+            ('', 'k', null, null, 'k', 'p', '\xff', default)"#,
+    )
+    .await;
+    let token = LeaseToken::new();
+    let unordered = |token| ClaimRequest {
+        ordering: KeyOrdering::None,
+        ..request(token, 1_000)
+    };
+    let at_the_end = log.store.claim(&unordered(token)).await.unwrap().messages;
+    assert_eq!(at_the_end.len(), 16 * 3 * 3 + 5);
+    for claimed in &at_the_end {
+        log.settle(token, claimed.message.id, Verdict::Released).await;
+    }
+    let again = log.store.claim(&unordered(LeaseToken::new())).await.unwrap().messages;
+    assert_eq!(at_the_end, again);
 }
 
 /// Headers are bytes, which a plain insert may fill with anything.

@@ -3,6 +3,7 @@
 pub mod log;
 pub mod native;
 
+use posthaste_core::Message;
 use posthaste_core::store::SchemaStore;
 use posthaste_postgres::PostgresStore;
 use sqlx::PgPool;
@@ -35,4 +36,59 @@ pub async fn store(connections: u32) -> PostgresStore {
     let store = PostgresStore::in_schema(pool(connections).await, &fresh_schema()).expect("a valid name");
     store.migrate().await.expect("migrations apply");
     store
+}
+
+/// Calls of three messages each, of which one has something that the other two have not: nothing but its number is in its
+/// payload. What all messages of a call have in common goes to the database once.
+#[allow(dead_code, reason = "each test target uses its own part of this module")]
+pub fn calls_in_which_one_differs() -> Vec<Vec<Message>> {
+    let common = |n: usize| {
+        Message::new("orders", n.to_string())
+            .key("k")
+            .tenant("acme")
+            .event_type("acme.order.created.v1")
+            .source("urn:shop")
+            .aggregate("Order", "7")
+            .header("a", "b")
+            .content_type("text/plain")
+    };
+    let changes: [fn(&mut Message); 16] = [
+        |message| message.topic = "invoices".into(),
+        |message| message.ordering_key = Some("other".into()),
+        |message| message.ordering_key = None,
+        |message| message.tenant = Some("other".into()),
+        |message| message.tenant = None,
+        |message| message.event_type = Some("acme.order.paid.v1".into()),
+        |message| message.event_type = None,
+        |message| message.source = Some("urn:bank".into()),
+        |message| message.aggregate_type = Some("Invoice".into()),
+        |message| message.aggregate_type = None,
+        |message| message.aggregate_id = Some("8".into()),
+        |message| message.aggregate_id = None,
+        |message| message.content_type = "application/json".into(),
+        |message| drop(message.headers.insert("a".to_owned(), "c".to_owned())),
+        |message| message.headers.clear(),
+        |_| {},
+    ];
+    let cases = changes.iter().flat_map(|change| (0..3).map(move |odd| (change, odd)));
+    let call = |(case, (change, odd)): (usize, (&fn(&mut Message), usize))| {
+        let mut messages: Vec<_> = (0..3).map(|place| common(case * 3 + place)).collect();
+        change(&mut messages[odd]);
+        messages
+    };
+    cases.enumerate().map(call).collect()
+}
+
+/// Whether what was stored is what was given, whatever id its row has and with its event's.
+#[allow(dead_code, reason = "each test target uses its own part of this module")]
+pub fn assert_as_given(stored: &Message, given: &Message) {
+    assert_eq!(stored.effective_event_id(), given.id.to_string());
+    let (id, event_id, namespace) = (stored.id, stored.event_id.clone(), stored.namespace.clone());
+    let given = Message {
+        id,
+        event_id,
+        namespace,
+        ..given.clone()
+    };
+    assert_eq!(*stored, given);
 }

@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::{Kind, Layout, Property, Role, Table, TableMap};
+use super::{Kind, Layout, Property, Role, Table, TableMap, TopicRule};
 use posthaste_core::enqueue::{EnqueueError, NewRow, Prepared};
 use posthaste_core::integrity::HashPart;
 use posthaste_core::message::{DEFAULT_NAMESPACE, Text};
@@ -87,19 +87,21 @@ impl TableMap {
 
     /// Whether the table can keep all messages of a call without losing a part of one. Called before any SQL runs.
     pub fn validate_messages(&self, prepared: &Prepared) -> Result<(), EnqueueError> {
+        let shared = self.shared_columns();
         for (place, row) in prepared.rows.iter().enumerate() {
-            self.validate_message(row).map_err(|reason| EnqueueError::Invalid {
-                position: prepared.position(place),
-                reason,
-            })?;
+            self.validate_message(row, &shared)
+                .map_err(|reason| EnqueueError::Invalid {
+                    position: prepared.position(place),
+                    reason,
+                })?;
         }
         Ok(())
     }
 
-    fn validate_message(&self, row: &NewRow) -> Result<(), InvalidMessage> {
+    fn validate_message(&self, row: &NewRow, shared: &[(Role, Role)]) -> Result<(), InvalidMessage> {
         for role in Role::TEXTS {
             if let Some(value) = given(row, role) {
-                self.validate_text(row, role, value)?;
+                self.validate_text(row, role, value, shared)?;
             }
         }
         let message = &row.message;
@@ -130,7 +132,13 @@ impl TableMap {
         self.validate_topic(row)
     }
 
-    fn validate_text(&self, row: &NewRow, role: Role, value: &str) -> Result<(), InvalidMessage> {
+    fn validate_text(
+        &self,
+        row: &NewRow,
+        role: Role,
+        value: &str,
+        shared: &[(Role, Role)],
+    ) -> Result<(), InvalidMessage> {
         let Some(column) = self.column(role) else {
             return match (role, self.constant(role)) {
                 (Role::Topic, _) => Ok(()),
@@ -180,11 +188,8 @@ impl TableMap {
                 format!("`{value}` is too long for the column {}; shorten it", column.name),
             );
         }
-        for other in Role::TEXTS
-            .into_iter()
-            .filter(|other| self.share_a_column(role, *other))
-        {
-            if given(row, other).is_some_and(|there| there != value) {
+        for (_, other) in shared.iter().filter(|(one, _)| *one == role) {
+            if given(row, *other).is_some_and(|there| there != value) {
                 let reason = format!(
                     "it shares the column {} with {other}, which differs; give one of them",
                     column.name
@@ -219,6 +224,9 @@ impl TableMap {
     }
 
     fn validate_topic(&self, row: &NewRow) -> Result<(), InvalidMessage> {
+        if *self.topic_rule() == TopicRule::Column {
+            return Ok(());
+        }
         let mut message = row.message.clone();
         let or_constant = |value: Option<Text>, role| value.or_else(|| self.constant(role).map(Text::from));
         message.event_type = or_constant(message.event_type, Role::EventType);
@@ -236,6 +244,15 @@ impl TableMap {
             ),
             Err(error) => refuse("topic", error),
         }
+    }
+
+    /// Roles whose columns other roles have, too. Looked up once for all messages of a call.
+    fn shared_columns(&self) -> Vec<(Role, Role)> {
+        let pairs = |role| Role::TEXTS.into_iter().map(move |other| (role, other));
+        let pairs = Role::TEXTS.into_iter().flat_map(pairs);
+        pairs
+            .filter(|(role, other)| self.share_a_column(*role, *other))
+            .collect()
     }
 
     fn share_a_column(&self, role: Role, other: Role) -> bool {

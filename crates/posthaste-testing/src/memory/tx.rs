@@ -115,12 +115,12 @@ impl MemoryConnection {
         }
         let row = Row {
             message: Message {
-                namespace: Some(new.namespace.as_str().into()),
+                namespace: Some(new.namespace.clone()),
                 not_before: None,
                 ..new.message.clone()
             },
-            namespace: new.namespace.clone(),
-            hash: new.hash,
+            namespace: new.namespace.to_string(),
+            hash: *new.hash(),
             model: RowModel::begin(now, new.message.not_before),
             locked_by: None,
             locked_at: None,
@@ -187,5 +187,5 @@ impl MemoryConnection {
 
 fn dedupe_key(row: &NewRow) -> Option<DedupeKey> {
     let key = row.message.dedupe_key.clone()?;
-    Some((row.namespace.clone(), row.message.topic.clone(), key))
+    Some((row.namespace.to_string(), row.message.topic.clone(), key))
 }
