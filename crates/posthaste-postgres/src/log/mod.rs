@@ -22,6 +22,7 @@ mod known;
 mod late;
 mod load;
 mod migrate;
+mod own_row;
 mod reader;
 mod reader_lock;
 mod readers;

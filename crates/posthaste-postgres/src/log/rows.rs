@@ -11,6 +11,7 @@ use posthaste_sql::table::{Held, Kind, Role, SqlRow, Table};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
+use super::own_row;
 use crate::rows::ByRole;
 
 /// A row of the log or of the table of failures: what they have in common is selected, the rest of a message they lack.
@@ -125,7 +126,7 @@ pub(super) fn lane(row: &PgRow) -> sqlx::Result<Option<Lane>> {
 }
 
 /// Where `read_tail.sql` has what a message is made of.
-const fn place(role: Role) -> Option<usize> {
+pub(super) const fn place(role: Role) -> Option<usize> {
     Some(match role {
         Role::Id => 0,
         Role::EventId => 1,
@@ -144,8 +145,18 @@ const fn place(role: Role) -> Option<usize> {
     })
 }
 
-const BESIDE_FAILURES: usize = 13;
-const IS_READER: usize = 14;
+/// How things are beside the log, the same in each row.
+const BESIDE: usize = 13;
+
+/// What stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// The table of failures is empty.
+    Nothing,
+    Failures,
+    /// The connection is not the reader's own.
+    AnotherReader,
+}
 
 /// Most different texts of one column that are kept.
 const MAX_TEXTS: usize = 32;
@@ -153,11 +164,11 @@ const MAX_TEXTS: usize = 32;
 /// Texts that many rows have in common, such as their types: each is kept once.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
-    by_place: [Vec<Text>; IS_READER],
+    by_place: [Vec<Text>; BESIDE],
 }
 
 impl Texts {
-    fn get(&mut self, place: usize, text: &str) -> Text {
+    pub(super) fn get(&mut self, place: usize, text: &str) -> Text {
         let known = &mut self.by_place[place];
         if let Some(text) = known.iter().find(|known| known.as_str() == text) {
             return text.clone();
@@ -174,6 +185,8 @@ impl Texts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TailColumns {
     has_numbers: bool,
+    /// Whether it is Posthaste's own log.
+    is_own: bool,
     /// Whose text is the lane's kind, if it has one.
     lane_type: Option<usize>,
     /// By what a lane is named, if there are lanes.
@@ -191,6 +204,7 @@ impl TailColumns {
         };
         Self {
             has_numbers: map.column(Role::Id).is_some_and(|column| column.kind == Kind::Integer),
+            is_own: map.has(Role::Shard),
             lane_type: if map.has(Role::Shard) {
                 place(Role::Topic)
             } else {
@@ -200,14 +214,13 @@ impl TailColumns {
         }
     }
 
-    /// Whether the connection is the reader's own.
-    pub(super) fn is_reader(row: &PgRow) -> sqlx::Result<bool> {
-        row.try_get(IS_READER)
-    }
-
-    /// Whether the table of failures is not empty.
-    pub(super) fn is_beside_failures(row: &PgRow) -> sqlx::Result<bool> {
-        row.try_get(BESIDE_FAILURES)
+    /// How things are beside the log.
+    pub(super) fn beside(row: &PgRow) -> sqlx::Result<Beside> {
+        Ok(match row.try_get::<i32, _>(BESIDE)? {
+            0 => Beside::Nothing,
+            1 => Beside::Failures,
+            _ => Beside::AnotherReader,
+        })
     }
 
     pub(super) fn decode(
@@ -216,10 +229,17 @@ impl TailColumns {
         map: &TableMap,
         texts: &mut Texts,
     ) -> sqlx::Result<(ReadRow, ClaimedMessage)> {
+        let id = row.try_get(0)?;
+        if self.is_own
+            && let Some(decoded) = own_row::decode(row, id, texts)?
+        {
+            return Ok(decoded);
+        }
         let row = TailRow {
             row,
-            id: row.try_get(0)?,
+            id,
             has_numbers: self.has_numbers,
+            is_own: self.is_own,
             texts: RefCell::new(texts),
         };
         let lane = self.lane(&row)?;
@@ -249,6 +269,7 @@ struct TailRow<'r> {
     row: &'r PgRow,
     id: i64,
     has_numbers: bool,
+    is_own: bool,
     texts: RefCell<&'r mut Texts>,
 }
 
@@ -289,6 +310,10 @@ impl SqlRow for TailRow<'_> {
         let Some(place) = place(role) else {
             return Ok(Held::Known(None));
         };
+        if self.is_own && role == Role::EventId {
+            let id = self.row.try_get(place)?;
+            return Ok(Held::Known(Some(own_row::hyphenated(id))));
+        }
         let text = self.str_at(place)?.map(|text| match role {
             Role::EventType | Role::Source | Role::AggregateType | Role::Topic | Role::ContentType => {
                 self.texts.borrow_mut().get(place, text)

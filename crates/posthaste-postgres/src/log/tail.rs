@@ -11,7 +11,7 @@ use sqlx::Row;
 
 use super::error::LogResult;
 use super::reader_lock::shared_session;
-use super::rows::{TailColumns, Texts};
+use super::rows::{Beside, TailColumns, Texts};
 use super::session::Session;
 use super::{Reader, of_segments};
 
@@ -153,12 +153,15 @@ impl Reader {
             .bind(link.mark.as_str());
         let mut found = of_segments(query, self.shard.as_ref(), first).fetch(&mut link.connection);
         while let Some(row) = found.try_next().await? {
-            if seen == 0 && !TailColumns::is_reader(&row)? {
-                return Err(shared_session());
-            }
-            if seen == 0 && TailColumns::is_beside_failures(&row)? {
-                tail.failures_at = Some(now);
-                break;
+            if seen == 0 {
+                match TailColumns::beside(&row)? {
+                    Beside::Nothing => {}
+                    Beside::Failures => {
+                        tail.failures_at = Some(now);
+                        break;
+                    }
+                    Beside::AnotherReader => return Err(shared_session()),
+                }
             }
             let (row, claimed) = columns.decode(&row, &self.map, &mut tail.texts)?;
             seen += 1;
