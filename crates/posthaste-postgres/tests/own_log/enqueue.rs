@@ -229,10 +229,10 @@ async fn a_row_is_the_same_whichever_way_it_is_read() {
         log.enqueue(messages).await;
     }
     log.run(
-        r#"insert into log (topic, ordering_key, tenant, event_type, aggregate_id, payload, headers, created_at) values
+        r"insert into log (topic, ordering_key, tenant, event_type, aggregate_id, payload, headers, created_at) values
             ('t', null, null, null, null, '', null, 'infinity'), ('t', 'a key of more than 23 bytes', 'ü', '', 'x', '\x00ff', '', default),
             ('t', '', '', 'one', '', 'p', '{}', '2001-02-03 04:05:06+00'), (' ', 'k', null, null, 'k', 'p', 'null', '-infinity'),
-            ('', 'k', null, null, 'k', 'p', '\xff', default)"#,
+            ('', 'k', null, null, 'k', 'p', '\xff', default)",
     )
     .await;
     let token = LeaseToken::new();

@@ -70,13 +70,16 @@ pub fn calls_in_which_one_differs() -> Vec<Vec<Message>> {
         |message| message.headers.clear(),
         |_| {},
     ];
-    let cases = changes.iter().flat_map(|change| (0..3).map(move |odd| (change, odd)));
-    let call = |(case, (change, odd)): (usize, (&fn(&mut Message), usize))| {
-        let mut messages: Vec<_> = (0..3).map(|place| common(case * 3 + place)).collect();
-        change(&mut messages[odd]);
-        messages
-    };
-    cases.enumerate().map(call).collect()
+    let mut calls: Vec<Vec<Message>> = Vec::new();
+    for change in changes {
+        for odd in 0..3 {
+            let first = calls.len() * 3;
+            let mut messages: Vec<_> = (first..first + 3).map(common).collect();
+            change(&mut messages[odd]);
+            calls.push(messages);
+        }
+    }
+    calls
 }
 
 /// Whether what was stored is what was given, whatever id its row has and with its event's.

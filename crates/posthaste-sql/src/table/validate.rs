@@ -279,7 +279,7 @@ mod tests {
         let options = OutboxOptions::new().type_names(TypeNameRule::Any);
         let prepared = Prepared::new([message], &options).unwrap();
         let map = BuiltinMap::find(map).unwrap().map().unwrap();
-        map.validate_message(&prepared.rows[0])
+        map.validate_message(&prepared.rows[0], &map.shared_columns())
             .err()
             .map(|error| error.to_string())
             .unwrap_or_default()
