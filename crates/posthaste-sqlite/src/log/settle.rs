@@ -21,6 +21,7 @@ use super::session::{Held, Retry, Session};
 use crate::begin::begin;
 use crate::error::store_error;
 use crate::rows::millis;
+use crate::statements::Statement;
 use crate::taking::is_refusal;
 
 impl Session {
@@ -169,7 +170,7 @@ impl Inner {
                     written.taken.extend(batch);
                     continue;
                 }
-                Err(error) if is_refusal(&error) => error,
+                Err(error) if is_refused(&error) => error,
                 Err(error) => return Err(error),
             };
             apart.rollback().await?;
@@ -201,8 +202,14 @@ impl Inner {
             .map(|row| row.number)
             .collect();
         if !delivered.is_empty() {
-            let delete = sqlx::query(self.statements.failures.delete_delivered.sql()).bind(Json(delivered));
-            delete.execute(&mut *conn).await?;
+            let delete = sqlx::query(self.statements.failures.delete_delivered.sql()).bind(Json(&delivered));
+            let deleted = delete.execute(&mut *conn).await?.rows_affected();
+            // Others may have removed some.
+            if deleted < delivered.len() as u64
+                && self.count(conn, &self.statements.failures.left, &delivered).await? > 0
+            {
+                return Err(swallowed());
+            }
         }
         let failed_again = |row: &Retried| {
             let change = &row.change;
@@ -222,8 +229,14 @@ impl Inner {
             .map(failed_again)
             .collect();
         if !failed.is_empty() {
-            let update = sqlx::query(self.statements.failures.retried.sql()).bind(Json(failed));
-            update.execute(&mut *conn).await?;
+            let update = sqlx::query(self.statements.failures.retried.sql()).bind(Json(&failed));
+            let changed = update.execute(&mut *conn).await?.rows_affected();
+            if changed < failed.len() as u64 {
+                let numbers: Vec<i64> = failed.iter().map(|(number, ..)| *number).collect();
+                if self.count(conn, &self.statements.failures.left, &numbers).await? > changed {
+                    return Err(swallowed());
+                }
+            }
         }
         let failure = |failure: &Failure| {
             // What only waits behind another one was not tried.
@@ -239,11 +252,38 @@ impl Inner {
         };
         let failures: Vec<_> = batch.iter().filter_map(Unwritten::failure).map(failure).collect();
         if !failures.is_empty() {
-            let insert = sqlx::query(self.statements.failures.fail.sql()).bind(Json(failures));
-            insert.execute(conn).await?;
+            let insert = sqlx::query(self.statements.failures.fail.sql()).bind(Json(&failures));
+            let inserted = insert.execute(&mut *conn).await?.rows_affected();
+            if inserted < failures.len() as u64 {
+                // Some were there, or are gone from the log.
+                let numbers: Vec<i64> = failures.iter().map(|(number, ..)| *number).collect();
+                if self.count(conn, &self.statements.failures.missing, &numbers).await? > 0 {
+                    return Err(swallowed());
+                }
+            }
         }
         Ok(())
     }
+
+    async fn count(&self, conn: &mut SqliteConnection, statement: &Statement, numbers: &[i64]) -> sqlx::Result<u64> {
+        let count: i64 = sqlx::query_scalar(statement.sql())
+            .bind(Json(numbers))
+            .fetch_one(conn)
+            .await?;
+        Ok(count.cast_unsigned())
+    }
+}
+
+/// A write was taken without an error, and the row is as it was, as after `raise(ignore)`.
+fn swallowed() -> sqlx::Error {
+    let message =
+        "the database took the write without an error, and the row is as it was: look for a trigger that swallows it";
+    sqlx::Error::InvalidArgument(message.to_owned())
+}
+
+/// Whether the database objects to what was to be written, in words or without.
+fn is_refused(error: &sqlx::Error) -> bool {
+    is_refusal(error) || matches!(error, sqlx::Error::InvalidArgument(_))
 }
 
 /// A verdict that has to be written beside the log.

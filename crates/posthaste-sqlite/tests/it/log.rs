@@ -386,6 +386,54 @@ async fn a_failure_that_the_table_refuses_stops_its_key_and_no_other() {
     assert_eq!(successor.stats("default").await.unwrap().dead, 2);
 }
 
+/// Proves pitfall 19. A trigger with `raise(ignore)` makes a write vanish without a word.
+#[tokio::test]
+async fn a_write_that_a_trigger_swallows_is_refused_too() {
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    for (write, verdict) in [
+        ("insert", dead.clone()),
+        ("delete", Verdict::Delivered),
+        ("update of died_at", dead),
+    ] {
+        let (store, _directory) = fresh().await;
+        let ids = enqueue(&store, ["a", "x", "b"].map(keyed)).await;
+        let mut work = request(10);
+        assert_eq!(claim(&store, &work).await, ids);
+        if write != "insert" {
+            let failed = Verdict::Retry {
+                delay: Duration::ZERO,
+                error: "no".to_owned(),
+            };
+            assert_eq!(settle(&store, &work, &ids, &failed).await, []);
+            work = request(10);
+            assert_eq!(claim(&store, &work).await, ids);
+        }
+        let row = if write == "delete" { "old" } else { "new" };
+        let trigger = format!(
+            "create trigger no before {write} on posthaste_log_failed when {row}.ordering_key = 'x'
+            begin select raise(ignore); end"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(trigger))
+            .execute(store.pool())
+            .await
+            .unwrap();
+        let verdicts: Vec<_> = ids.iter().map(|id| (*id, verdict.clone())).collect();
+        let settled = store.settle(&all(&work, &verdicts)).await.unwrap();
+        assert_eq!(refused(&settled), [ids[1]], "{write}");
+        let error = settled.refused[0].error.to_string();
+        assert!(error.contains("look for a trigger"), "{error}");
+
+        execute(&store, "drop trigger no").await;
+        store.pass_time(Duration::from_secs(3));
+        let work = request(10);
+        assert_eq!(claim(&store, &work).await, [ids[1]], "{write}");
+        let settled = store.settle(&all(&work, &[(ids[1], verdict)])).await.unwrap();
+        assert_eq!(refused(&settled), [], "{write}");
+        let left = store.stats("default").await.unwrap();
+        assert_eq!(left.waiting + left.pending, 0, "{write}: {left:?}");
+    }
+}
+
 /// Rows beside the log, of which the table refuses the count of an attempt, and the end.
 #[tokio::test]
 async fn a_retry_that_the_table_refuses_stops_its_key_and_no_other() {
