@@ -198,15 +198,19 @@ order by m.id;
 -- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
 --   $1 the highest id  $2 limit  $3 the reader's mark
 --
--- Enough while no id below is open, no row waits, and the table of failures is empty, which the last but one column says as of
--- the same snapshot. Who may still commit ids that this passes over is looked up after it: see holders.sql.
-select o."id"::bigint as id, o."event_id"::text as event_id,
+-- Enough while no id below is open, no row waits, and the table of failures is empty, which the last column says as of the same
+-- snapshot, if the connection is the reader's own. Who may still commit ids that this passes over is looked up after it: see holders.sql.
+select o."id"::bigint as id,
+    o."event_id"::text as event_id,
     o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
     null::bytea as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
-    (select exists (select from "outbox_failed")) as beside_failures,
-    (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
+    (select case
+        when current_setting('posthaste.reader', true) is distinct from $3::text then 2
+        when exists (select from "outbox_failed") then 1
+        else 0
+    end) as beside
 from "outbox" o
 where o."id" > $1::bigint
 order by o."id"

@@ -15,8 +15,8 @@ insert into "posthaste"."log" (
 -- or from the id where there is none; sequences say how many shards there are, whatever snapshot the transaction has. As long as
 -- there is one, which the shape 1 says, no key is hashed and no sequence is looked up by its name.
 --
--- Arrays side by side in a select list: in "from" each would be copied into a table of its own first. An empty one stands for
--- nulls only.
+-- Arrays side by side in a select list: in "from" each would be copied into a table of its own first. One element stands for the
+-- same in all rows, none for nulls only.
 insert into "posthaste"."log" (
     segment, shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload,
     headers
@@ -26,12 +26,25 @@ select i.segment, i.shard,
         when 1 then nextval('"posthaste".log_shard_0_seq'::regclass)
         else nextval(('"posthaste".log_shard_' || i.shard || '_seq')::regclass)
     end,
-    i.id::uuid, i.topic, i.ordering_key, i.tenant, i.event_type, i.source, i.aggregate_type, i.aggregate_id, i.content_type,
-    i.payload, convert_to(i.headers, 'UTF8')
+    i.id::uuid,
+    coalesce(i.topic, (select ($2::text[])[1] where cardinality($2::text[]) = 1)),
+    i.ordering_key,
+    coalesce(i.tenant, (select ($4::text[])[1] where cardinality($4::text[]) = 1)),
+    coalesce(i.event_type, (select ($5::text[])[1] where cardinality($5::text[]) = 1)),
+    coalesce(i.source, (select ($6::text[])[1] where cardinality($6::text[]) = 1)),
+    coalesce(i.aggregate_type, (select ($7::text[])[1] where cardinality($7::text[]) = 1)),
+    coalesce(i.aggregate_id, (select ($8::text[])[1] where cardinality($8::text[]) = 1)),
+    coalesce(i.content_type, (select ($9::text[])[1] where cardinality($9::text[]) = 1)),
+    i.payload,
+    convert_to(coalesce(i.headers, (select ($11::text[])[1] where cardinality($11::text[]) = 1)), 'UTF8')
 from (
-    select i.*, case i.shape
+    select i.segment, i.shape, i.id, i.topic,
+        coalesce(i.ordering_key, (select ($3::text[])[1] where cardinality($3::text[]) = 1)) as ordering_key,
+        i.tenant, i.event_type, i.source, i.aggregate_type, i.aggregate_id, i.content_type, i.payload, i.headers,
+        case i.shape
             when 1 then 0
-            else (i.shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id)), 8))::bit(32)::integer
+            else (i.shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key,
+                (select ($3::text[])[1] where cardinality($3::text[]) = 1), i.id)), 8))::bit(32)::integer
                 & 2147483647) % (i.shape & 65535)::integer
         end as shard
     from (
@@ -276,15 +289,19 @@ order by m.id;
 -- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
 --   $1 the highest id  $2 limit  $3 the reader's mark $4 the shard  $5 the first segment
 --
--- Enough while no id below is open, no row waits, and the table of failures is empty, which the last but one column says as of
--- the same snapshot. Who may still commit ids that this passes over is looked up after it: see holders.sql.
-select o."seq"::bigint as id, o."id"::text as event_id,
+-- Enough while no id below is open, no row waits, and the table of failures is empty, which the last column says as of the same
+-- snapshot, if the connection is the reader's own. Who may still commit ids that this passes over is looked up after it: see holders.sql.
+select o."seq"::bigint as id,
+    o."id" as event_id,
     o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
     o."headers" as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
-    (select exists (select from "posthaste"."log_failed")) as beside_failures,
-    (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
+    (select case
+        when current_setting('posthaste.reader', true) is distinct from $3::text then 2
+        when exists (select from "posthaste"."log_failed") then 1
+        else 0
+    end) as beside
 from "posthaste"."log" o
 where o."seq" > $1::bigint and o."shard" = $4 and o.segment >= $5
 order by o."seq"
