@@ -79,7 +79,7 @@ impl LogTables {
                 .await,
         );
         drop(connection.close().await);
-        tended.map_err(store_error)?;
+        tended.map_err(|error| for_the_owner(store_error(error)))?;
         Ok(done)
     }
 
@@ -97,6 +97,17 @@ impl LogTables {
             .map_err(store_error)?;
         Ok(rows.cast_unsigned())
     }
+}
+
+/// No grant is enough for what is missing.
+fn for_the_owner(mut error: StoreError) -> StoreError {
+    if error.kind == StoreErrorKind::Access {
+        error.remedy = Some(
+            "segments of the log are made and dropped by its owner: grant the role that ran the migrations to that of one relay at \
+             least; until then no segment is opened or dropped, whatever relay.retention says",
+        );
+    }
+    error
 }
 
 /// One round.
