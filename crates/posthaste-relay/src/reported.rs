@@ -17,6 +17,8 @@ use crate::send_trace::SendTrace;
 #[derive(Clone, Debug)]
 pub(crate) struct InFlightMessage {
     pub(crate) id: MessageId,
+    /// What consumers know the event by, where the row has another name.
+    pub(crate) event_id: Option<Text>,
     pub(crate) token: LeaseToken,
     /// The number of its claim.
     pub(crate) claim: u64,
@@ -93,6 +95,7 @@ impl InFlightMessage {
         let message = &claimed.message;
         Self {
             id: message.id,
+            event_id: message.event_id.clone().filter(|_| message.id.uuid().is_none()),
             token,
             claim: 0,
             place: 0,

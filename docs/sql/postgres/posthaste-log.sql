@@ -627,7 +627,7 @@ where "id" = any (array(
     limit $2
     for update skip locked
 ))
-returning "id"::bigint as id;
+returning "event_id"::text as id;
 
 -- purgeable_dead
 -- Counts what a purge of the dead would remove.

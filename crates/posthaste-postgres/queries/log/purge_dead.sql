@@ -9,4 +9,4 @@ where "@failed/id" = any (array(
     limit $2
     for update skip locked
 ))
-returning "@failed/id:int"::bigint as id
+returning /*if failed/event_id*/ "@failed/event_id:text" /*else*/ "@failed/id:text" /*end*/ as id

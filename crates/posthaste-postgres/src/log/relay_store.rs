@@ -17,7 +17,6 @@ use sqlx::Row;
 use uuid::Uuid;
 
 use super::PostgresLogStore;
-use super::rows::failed_id;
 use crate::error::store_error;
 use crate::pooling;
 use crate::rows::millis;
@@ -224,12 +223,13 @@ impl PostgresLogStore {
             let query = sqlx::query_scalar(dying.purge_dead.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit));
-            let removed: Vec<i64> = query.fetch_all(&mut *tx).await?;
+            let removed: Vec<String> = query.fetch_all(&mut *tx).await?;
             tx.commit().await?;
             Ok(removed)
         };
         let removed = removed.await.map_err(store_error)?;
-        Ok(removed.into_iter().map(failed_id).collect())
+        // Named as their consumers would have known them: the rows are gone.
+        Ok(removed.iter().map(|id| MessageId::guess(id)).collect())
     }
 }
 

@@ -63,29 +63,29 @@ impl FailureLog {
     /// Says what became of one message.
     pub(crate) fn tell(&self, Reported { message, verdict, .. }: &Reported) {
         let (attempt, most) = (message.attempts, message.max_attempts);
-        let trace_id = message.trace_id.as_deref();
+        let (event_id, trace_id) = (message.event_id.as_deref(), message.trace_id.as_deref());
         match verdict {
             Verdict::Retry { delay, error } if attempt > 1 && self.is_first(FAILED, &message.topic, error) => {
                 tracing::warn!(
-                    id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempt,
+                    id = %message.id, event_id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempt,
                     delay = %Readable(*delay), error,
                     "attempt {attempt} of {most} failed and the message will be tried again"
                 );
             }
             Verdict::Retry { delay, error } => tracing::debug!(
-                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempt,
+                id = %message.id, event_id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempt,
                 delay = %Readable(*delay), error,
                 "attempt {attempt} of {most} failed and the message will be tried again"
             ),
             // The circuit has said so once, for all of them.
             Verdict::Postponed { delay, error } => tracing::debug!(
-                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id,
+                id = %message.id, event_id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id,
                 delay = %Readable(*delay), error,
                 "the broker is unavailable; the attempt does not count"
             ),
             // Each of them: a message is lost to its consumers until somebody acts.
             Verdict::Dead { error } => tracing::error!(
-                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempts = attempt, error,
+                id = %message.id, event_id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempts = attempt, error,
                 "message is dead; replay or discard it"
             ),
             Verdict::Delivered | Verdict::Released => {}
@@ -99,14 +99,14 @@ impl FailureLog {
             Outcome::Corrupt { .. } => "corrupt",
             Outcome::NotAttempted => "not attempted",
         };
-        let trace_id = message.trace_id.as_deref();
+        let (event_id, trace_id) = (message.event_id.as_deref(), message.trace_id.as_deref());
         if self.is_first(LOST, &message.topic, outcome) {
             tracing::warn!(
-                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, outcome,
+                id = %message.id, event_id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, outcome,
                 "lost the lease before the outcome could be written; another worker delivers it again"
             );
         } else {
-            tracing::debug!(id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, outcome, "lost the lease");
+            tracing::debug!(id = %message.id, event_id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, outcome, "lost the lease");
         }
     }
 
@@ -234,6 +234,34 @@ mod tests {
             error: error.into(),
         };
         reported(Outcome::Failed(PublishError::transient(error)), verdict)
+    }
+
+    /// A row of a log is named by its number there, by which nobody else knows the event.
+    #[tokio::test(start_paused = true)]
+    async fn a_line_names_the_event_where_its_row_has_another_name() {
+        let mut numbered = ClaimedMessage {
+            message: Message::new("orders", "x"),
+            fault: None,
+            sequence: None,
+            created_at: Utc::now(),
+            attempts: 1,
+            hash: None,
+            version: None,
+            max_attempts: None,
+        };
+        numbered.message.event_id = Some("of-consumers".into());
+        let told = |claimed: &ClaimedMessage| {
+            let mut dead = reported(Outcome::NotAttempted, Verdict::Dead { error: "no".into() });
+            dead.message = InFlightMessage::new(claimed, LeaseToken::new(), &RetryPolicy::default());
+            observe(|| FailureLog::default().tell(&dead)).1
+        };
+        assert!(!told(&numbered).contains("event_id"), "its id is the event's");
+        numbered.message.id = MessageId::Number(7);
+        let line = told(&numbered);
+        assert!(
+            line.contains("id=7") && line.contains("event_id=\"of-consumers\""),
+            "{line}"
+        );
     }
 
     /// Proves C17 and B16.

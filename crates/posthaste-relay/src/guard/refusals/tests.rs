@@ -13,6 +13,7 @@ use crate::send_trace::SendTrace;
 fn reported(id: MessageId) -> Reported {
     let message = InFlightMessage {
         id,
+        event_id: None,
         token: LeaseToken::new(),
         claim: 0,
         place: 0,
