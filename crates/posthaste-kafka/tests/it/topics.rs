@@ -216,7 +216,15 @@ async fn settings_are_changed_and_those_of_others_survive() {
         ("segment.ms", "77000"),
         ("flush.messages", "9"),
     ]);
-    assert_eq!(outside.own_config(&topic).await, expected);
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let found = outside.own_config(&topic).await;
+        if found == expected {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]

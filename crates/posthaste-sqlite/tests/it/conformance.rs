@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posthaste_core::outbox::Transactions;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
 use posthaste_testkit::{Backend, Fixture, Need, Table, Trouble};
@@ -44,7 +45,8 @@ impl Backend for SqliteBackend {
     }
 
     async fn begin(&self) -> Self::Tx {
-        let begun = self.0.pool().begin_with("BEGIN IMMEDIATE").await;
+        // As applications do: past a connection whose transaction ended behind the driver's back.
+        let begun = Transactions::begin(&*self.0).await;
         begun.expect("a transaction begins")
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posthaste_core::outbox::Transactions;
 use posthaste_core::store::SchemaStore;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
@@ -65,7 +66,8 @@ impl Backend for LogBackend {
     }
 
     async fn begin(&self) -> Self::Tx {
-        let begun = self.store.pool().begin_with("BEGIN IMMEDIATE").await;
+        // As applications do: past a connection whose transaction ended behind the driver's back.
+        let begun = Transactions::begin(&self.store).await;
         begun.expect("a transaction begins")
     }
 

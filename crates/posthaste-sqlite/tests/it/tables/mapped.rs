@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use posthaste_core::outbox::Transactions;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Column, Database, Kind, Role, Table as Purpose};
@@ -121,7 +122,7 @@ impl Backend for Mapped {
     }
 
     async fn begin(&self) -> Self::Tx {
-        self.store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap()
+        Transactions::begin(&self.store).await.unwrap()
     }
 
     async fn commit(&self, tx: Self::Tx) {
