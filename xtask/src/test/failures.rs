@@ -231,7 +231,7 @@ mod tests {
         std::fs::write(&script, text)?;
         process::demand(Command::new("chmod").arg("+x").arg(&script))?;
         let message = format!(
-            r#"{{"reason":"compiler-artifact","package_id":"x","manifest_path":"{}/Cargo.toml","target":{{"name":"shop"}},"executable":"{}"}}"#,
+            r#"{{"reason":"compiler-artifact","package_id":"x","manifest_path":"{}/Cargo.toml","target":{{"name":"shop"}},"profile":{{"test":true}},"executable":"{}"}}"#,
             dir.path().display(),
             script.display(),
         );

@@ -30,7 +30,15 @@ struct Built {
     #[serde(default)]
     manifest_path: PathBuf,
     target: Option<Target>,
+    #[serde(default)]
+    profile: Profile,
     executable: Option<PathBuf>,
+}
+
+/// Programs that tests call are built along with them, and have none in them.
+#[derive(Default, Deserialize)]
+struct Profile {
+    test: bool,
 }
 
 #[derive(Deserialize)]
@@ -94,7 +102,7 @@ pub(super) fn read(messages: &str) -> Vec<Program> {
         .lines()
         .filter_map(|line| serde_json::from_str::<Built>(line).ok());
     built
-        .filter(|built| built.reason == "compiler-artifact")
+        .filter(|built| built.reason == "compiler-artifact" && built.profile.test)
         .filter_map(|built| {
             Some(Program {
                 executable: built.executable?,
@@ -112,16 +120,18 @@ mod tests {
 
     #[test]
     fn they_are_read_from_what_cargo_says() {
-        let line = |id: &str, executable: &str| {
+        let built = |id: &str, executable: &str, is_test: bool| {
             format!(
                 r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/m/Cargo.toml",
-                "target":{{"name":"plans"}},"executable":{executable}}}"#
+                "target":{{"name":"plans"}},"profile":{{"opt_level":"0","test":{is_test}}},"executable":{executable}}}"#
             )
             .replace('\n', "")
         };
+        let line = |id: &str, executable: &str| built(id, executable, true);
         let messages = [
             line("path+file:///w/crates/posthaste-mysql#0.1.0", r#""/t/a""#),
             line("path+file:///w/crates/posthaste-mysql#0.1.0", "null"),
+            built("path+file:///w/crates/posthaste-mysql#0.1.0", r#""/t/mysql""#, false),
             line("path+file:///w/m#posthaste-mysql@0.1.0", r#""/t/b""#),
             line("path+file:///w/crates/posthaste-sqlite#0.1.0", r#""/t/c""#),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),

@@ -131,7 +131,7 @@ mod tests {
         };
         let line = |package: &str, target: &str| {
             format!(
-                r#"{{"reason":"compiler-artifact","package_id":"path+file:///w/{package}#0.1.0","manifest_path":"/w/Cargo.toml","target":{{"name":"{target}"}},"executable":"/t/{package}/{target}"}}"#
+                r#"{{"reason":"compiler-artifact","package_id":"path+file:///w/{package}#0.1.0","manifest_path":"/w/Cargo.toml","target":{{"name":"{target}"}},"profile":{{"test":true}},"executable":"/t/{package}/{target}"}}"#
             )
         };
         let messages = [
