@@ -107,6 +107,13 @@ impl Brokers {
         Ok(Some(brokers))
     }
 
+    /// As many requests as the relay's own producer has under way to a broker: with more, librdkafka's threads would never
+    /// rest, and the floor would not be one.
+    pub(crate) fn requests(&self) -> usize {
+        let led_by_one = self.start.len() / self.bootstrap.split(',').count();
+        led_by_one.saturating_sub(1).clamp(1, 5)
+    }
+
     /// Processor time of the brokers.
     pub(crate) fn cpu_time(&self) -> Duration {
         self.pids.iter().map(|pid| processes::cpu_time(*pid)).sum()

@@ -59,6 +59,7 @@ pub(crate) fn order(drain: &Drain, database: &Database, brokers: Option<&Brokers
         arm: drain.arm.name.to_owned(),
         url: database.url.clone(),
         brokers: brokers.map(|brokers| brokers.bootstrap.clone()),
+        requests: brokers.map_or(1, Brokers::requests),
         workload: drain.workload,
         task,
         warms_up: true,

@@ -61,6 +61,12 @@ impl Connection {
         self
     }
 
+    /// Whether the properties set this one, by whichever name.
+    pub fn sets(&self, name: &str) -> bool {
+        let same = |given: &String| alias::canonical(given) == alias::canonical(name);
+        self.properties.keys().any(same)
+    }
+
     /// Refuses properties that would break what the program is built on; each comes with the reason and the remedy.
     pub fn refuse(&self, owned: &[(&str, &str)]) -> Result<(), InvalidConnection> {
         let refused = owned.iter().find_map(|&(name, reason)| {

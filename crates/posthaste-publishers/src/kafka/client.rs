@@ -13,7 +13,8 @@ use super::context::Observer;
 use super::in_flight::InFlight;
 use super::learn::Directory;
 use super::options::{InvalidKafkaOptions, KafkaOptions};
-use super::producer::{Producers, Slot};
+use super::producer::{Producers, Shared, Slot};
+use super::requests::{self, Requests};
 use super::role::Role;
 use super::topics::Topics;
 
@@ -45,21 +46,24 @@ impl KafkaClient {
         let config = options.client_config()?;
         let (topics, acks, in_flight) = (Arc::default(), Arc::default(), Arc::default());
         let observer = Observer::new(options.unknown_topic, options.effective_answer_within(), &topics, &acks);
-        let observer = Arc::new(observer);
-        let slot = |role| {
-            Slot::new(
-                role,
-                &config,
-                &observer,
-                &acks,
-                &topics,
-                &in_flight,
-                options.effective_answer_within(),
-            )
+        let shared = Shared {
+            observer: Arc::new(observer),
+            acks,
+            topics,
+            in_flight,
         };
+        let requests = Requests::of(&config, options.connection.sets(requests::PROPERTY));
+        let within = options.effective_answer_within();
+        let slot = |role| Slot::new(role, &config, requests, &shared, within);
         let (lone, lanes) = (slot(Role::Lone), slot(Role::Lanes));
         // Settings that are wrong only together show when a client is made of them.
         lone.producer().map_err(posthaste_kafka::InvalidConnection::from)?;
+        let Shared {
+            observer,
+            acks,
+            topics,
+            in_flight,
+        } = shared;
         let directory = Directory::new(&config, &observer, &topics, &lone, ask_within(&options));
         Ok(Self {
             options,

@@ -105,10 +105,11 @@ impl Directory {
         }
         let names: Vec<String> = found.iter().map(|(topic, _)| topic.clone()).collect();
         let limits = self.limits(&names).await;
-        for (topic, partitions) in found {
+        for (topic, (partitions, led_by_one)) in found {
             let max_message_bytes = limits.get(&topic).copied();
             let facts = Facts {
                 partitions,
+                led_by_one,
                 max_message_bytes,
             };
             self.topics.learnt(&topic, facts);
@@ -130,10 +131,11 @@ impl Directory {
                     continue;
                 };
                 match directory.ask_for_partitions(&topic).await {
-                    Ok(partitions) => {
+                    Ok((partitions, led_by_one)) => {
                         let max_message_bytes = limits.get(&topic).copied().or(before.max_message_bytes);
                         let facts = Facts {
                             partitions,
+                            led_by_one,
                             max_message_bytes,
                         };
                         directory.topics.learnt(&topic, facts);
@@ -167,7 +169,7 @@ impl Directory {
         max_message_bytes.filter(|limit| bytes > *limit)
     }
 
-    async fn ask_for_partitions(&self, topic: &str) -> Result<usize, KafkaError> {
+    async fn ask_for_partitions(&self, topic: &str) -> Result<(usize, usize), KafkaError> {
         // A topic that is not there must not hold up every batch.
         let looks = match self.topics.absence(topic) {
             Absence::Recent(error) => return Err(error),

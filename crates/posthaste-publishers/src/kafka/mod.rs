@@ -16,6 +16,7 @@ mod options;
 mod producer;
 mod publication;
 mod publisher;
+mod requests;
 mod role;
 mod route;
 mod size;

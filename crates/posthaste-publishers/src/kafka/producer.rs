@@ -13,6 +13,7 @@ use super::acks::AckTracker;
 use super::context::{Callbacks, Observer};
 use super::in_flight::InFlight;
 use super::options::KafkaOptions;
+use super::requests::Requests;
 use super::role::Role;
 use super::topics::Topics;
 
@@ -26,6 +27,8 @@ pub(super) struct Producer {
     native: Option<ThreadedProducer<Callbacks>>,
     /// Most bytes of a request with several messages.
     batch_bytes: usize,
+    /// How many requests a broker may have under way; none if the settings say it.
+    requests: Option<usize>,
     living: Option<Living>,
 }
 
@@ -138,14 +141,21 @@ impl<'a> Producers<'a> {
     }
 }
 
+/// What all producers tell, and learn.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) observer: Arc<Observer>,
+    pub(super) acks: Arc<AckTracker>,
+    pub(super) topics: Arc<Topics>,
+    pub(super) in_flight: Arc<InFlight>,
+}
+
 /// The present producer of a role.
 pub(super) struct Slot {
     role: Role,
     config: ClientConfig,
-    observer: Arc<Observer>,
-    acks: Arc<AckTracker>,
-    topics: Arc<Topics>,
-    in_flight: Arc<InFlight>,
+    requests: Requests,
+    shared: Shared,
     generations: AtomicU64,
     present: Mutex<Option<Arc<Producer>>>,
     /// Shared by all producers whose threads may be running.
@@ -166,10 +176,8 @@ impl Slot {
     pub(super) fn new(
         role: Role,
         config: &ClientConfig,
-        observer: &Arc<Observer>,
-        acks: &Arc<AckTracker>,
-        topics: &Arc<Topics>,
-        in_flight: &Arc<InFlight>,
+        requests: Requests,
+        shared: &Shared,
         answer_within: Duration,
     ) -> Arc<Self> {
         let mut config = config.clone();
@@ -187,10 +195,8 @@ impl Slot {
         Arc::new_cyclic(|itself| Self {
             role,
             config,
-            observer: Arc::clone(observer),
-            acks: Arc::clone(acks),
-            topics: Arc::clone(topics),
-            in_flight: Arc::clone(in_flight),
+            requests,
+            shared: shared.clone(),
             generations: AtomicU64::new(0),
             present: Mutex::new(None),
             clients: Arc::default(),
@@ -208,8 +214,10 @@ impl Slot {
         let mut present = self.present();
         if let Some(producer) = &*present {
             // A request that is too large for a topic fails with all that is in it.
-            let fits = producer.batch_bytes <= self.topics.smallest_limit();
-            if fits && producer.client().fatal_error().is_none() {
+            let fits = producer.batch_bytes <= self.shared.topics.smallest_limit();
+            // Topics that were not known when it was made may be led by brokers that lead none of the others.
+            let allows_enough = producer.requests >= self.requests();
+            if fits && allows_enough && producer.client().fatal_error().is_none() {
                 return Ok(Arc::clone(producer));
             }
             present.take().into_iter().for_each(retire);
@@ -223,11 +231,17 @@ impl Slot {
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let itself = Weak::clone(&self.itself);
         let batch_bytes = self.batch_bytes();
+        let Shared {
+            observer,
+            acks,
+            topics,
+            in_flight,
+        } = self.shared.clone();
         let callbacks = Callbacks {
-            observer: Arc::clone(&self.observer),
-            acks: Arc::clone(&self.acks),
-            topics: Arc::clone(&self.topics),
-            in_flight: Arc::clone(&self.in_flight),
+            observer,
+            acks,
+            topics,
+            in_flight,
             generation,
             role: self.role,
             batch_bytes,
@@ -240,6 +254,10 @@ impl Slot {
         };
         let mut config = self.config.clone();
         config.set("batch.size", batch_bytes.to_string());
+        let requests = self.requests();
+        if let Some(requests) = requests {
+            Requests::set(&mut config, requests);
+        }
         let native = Some(config.create_with_context(callbacks)?);
         Ok(Producer {
             generation,
@@ -247,6 +265,7 @@ impl Slot {
             retired: AtomicBool::new(false),
             native,
             batch_bytes,
+            requests,
             living: Some(Living::new(&self.clients)),
         })
     }
@@ -257,8 +276,13 @@ impl Slot {
         if configured("batch.num.messages") == Some(1) {
             return 1;
         }
-        let limit = self.topics.smallest_limit();
+        let limit = self.shared.topics.smallest_limit();
         configured("batch.size").unwrap_or(BATCH_BYTES).min(limit)
+    }
+
+    /// How many requests a broker may have under way, by what is known of topics now.
+    fn requests(&self) -> Option<usize> {
+        self.requests.beside(self.shared.topics.led_by_one())
     }
 
     fn end(&self, generation: u64, reason: &str) {
@@ -339,12 +363,17 @@ mod tests {
     fn librdkafka_still_has_a_producer_that_leaves_nothing_out() {
         let (topics, acks, in_flight) = (Arc::default(), Arc::default(), Arc::default());
         let observer = Observer::new(UnknownTopic::Retry, Duration::from_secs(20), &topics, &acks);
-        let observer = Arc::new(observer);
+        let shared = Shared {
+            observer: Arc::new(observer),
+            acks,
+            topics,
+            in_flight,
+        };
         let mut config = ClientConfig::new();
         config.set("enable.idempotence", "true");
         let slot = |role| {
             let limit = Duration::from_secs(20);
-            Slot::new(role, &config, &observer, &acks, &topics, &in_flight, limit)
+            Slot::new(role, &config, Requests::AsConfigured, &shared, limit)
         };
         let effective = |role, name: &str| slot(role).config().create_native_config().unwrap().get(name).unwrap();
         assert_eq!(effective(Role::Lanes, "enable.gapless.guarantee"), "true");

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResourceResult, ResourceSpecifier};
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataTopic;
 
 /// What is known of one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) partitions: usize,
+    /// The fewest of them that one of its brokers leads.
+    pub(super) led_by_one: usize,
     /// Most bytes of one request for it, if the cluster lets us know.
     pub(super) max_message_bytes: Option<usize>,
 }
@@ -169,19 +172,26 @@ impl Topics {
         limits.chain(guessed).min().unwrap_or(MAX_MESSAGE_BYTES)
     }
 
+    /// How many partitions of all topics a broker leads at least; none if no topic is known.
+    pub(super) fn led_by_one(&self) -> Option<usize> {
+        let state = self.lock();
+        let known = state.known.values().map(|(facts, _)| facts.led_by_one);
+        known.reduce(usize::saturating_add)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How many partitions a topic has. Blocks.
+/// Where a topic's partitions are: how many there are, and the fewest that one of its brokers leads. Blocks.
 pub(super) fn partitions<C: ClientContext>(
     client: &Client<C>,
     topic: &str,
     looks: usize,
     within: Duration,
-) -> Result<usize, KafkaError> {
+) -> Result<(usize, usize), KafkaError> {
     let mut looked = 0;
     loop {
         looked += 1;
@@ -190,7 +200,7 @@ pub(super) fn partitions<C: ClientContext>(
         let unknown = RDKafkaErrorCode::UnknownTopicOrPartition;
         let error = match found {
             Some(found) => match found.error() {
-                None => return Ok(found.partitions().len()),
+                None => return Ok((found.partitions().len(), led_by_one(found))),
                 Some(error) => RDKafkaErrorCode::from(error),
             },
             None => unknown,
@@ -201,6 +211,14 @@ pub(super) fn partitions<C: ClientContext>(
         }
         std::thread::sleep(BETWEEN_LOOKS);
     }
+}
+
+fn led_by_one(topic: &MetadataTopic) -> usize {
+    let mut led: HashMap<i32, usize> = HashMap::new();
+    for partition in topic.partitions() {
+        *led.entry(partition.leader()).or_default() += 1;
+    }
+    led.into_values().min().unwrap_or_default()
 }
 
 /// The largest request each topic takes, as far as the cluster lets us ask.
@@ -234,6 +252,7 @@ mod tests {
     fn facts(max_message_bytes: Option<usize>) -> Facts {
         Facts {
             partitions: 1,
+            led_by_one: 1,
             max_message_bytes,
         }
     }

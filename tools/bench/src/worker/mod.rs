@@ -37,7 +37,7 @@ pub(crate) async fn main(order: &str) -> anyhow::Result<()> {
     let tally = Arc::new(Mutex::new(Tally::new(order.workload.rows, order.workload.keys)));
     let worker = match arm.how {
         How::Relay(policy) => Worker::Relay(Box::new(RelayArm::new(arm.layout, policy, &pool, &order, &tally)?)),
-        _ => Worker::Loop(Sink::new(order.brokers.as_deref(), &tally)?),
+        _ => Worker::Loop(Sink::new(&order, &tally)?),
     };
     if order.warms_up {
         worker.warm_up(arm.how, &pool).await?;

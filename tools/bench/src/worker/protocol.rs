@@ -20,6 +20,8 @@ pub(crate) struct WorkOrder {
     pub(crate) url: String,
     /// The brokers; without them what is sent is counted and thrown away.
     pub(crate) brokers: Option<String>,
+    /// How many requests a bare producer has under way to each of them.
+    pub(crate) requests: usize,
     pub(crate) workload: Workload,
     pub(crate) task: Task,
     /// Whether it sends what is there before it says that it is ready. One that takes over from another does not: it

@@ -14,6 +14,7 @@ use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, T
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::protocol::WorkOrder;
 use crate::tally::Tally;
 use crate::workload::{TOPIC, WARM_UP, Workload, number_of};
 
@@ -25,11 +26,13 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    pub(super) fn new(brokers: Option<&str>, tally: &Arc<Mutex<Tally>>) -> anyhow::Result<Self> {
-        let Some(brokers) = brokers else {
+    pub(super) fn new(order: &WorkOrder, tally: &Arc<Mutex<Tally>>) -> anyhow::Result<Self> {
+        let Some(brokers) = &order.brokers else {
             return Ok(Self::Null(Arc::clone(tally)));
         };
-        let config = KafkaOptions::new(Brokers::to(brokers)).client_config()?;
+        let requests = ("max.in.flight.requests.per.connection", order.requests.to_string());
+        let brokers = Brokers::to(brokers).property(requests.0, requests.1);
+        let config = KafkaOptions::new(brokers).client_config()?;
         Ok(Self::Kafka(config.create_with_context(Acknowledgements::default())?))
     }
 

@@ -40,7 +40,9 @@ impl KafkaCluster {
 
     /// The same, with options.
     pub fn start_with(parent: &Path, options: &KafkaOptions) -> Result<Self> {
-        Self::start_from(KafkaJars::find()?, parent, options)
+        let mut jars = KafkaJars::find()?;
+        jars.optimises = options.optimises;
+        Self::start_from(jars, parent, options)
     }
 
     pub(super) fn start_from(jars: KafkaJars, parent: &Path, options: &KafkaOptions) -> Result<Self> {
