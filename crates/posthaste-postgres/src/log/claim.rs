@@ -132,7 +132,7 @@ impl Reader {
                 .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
                 .bind(i64::from(self.options.max_retries))
                 .bind(self.lock_source());
-            let query = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?);
+            let query = of_segments(query, self.shard.as_ref(), self.first_segment_of(session).await?);
             let rows = query.fetch_all(session.connection()?).await?;
             let mark = session.link.as_ref().map(|link| link.mark.as_str());
             if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use sqlx::{PgConnection, Row};
 
 use super::error::LogResult;
+use super::reader_lock::Link;
 use super::session::Session;
 use super::{Log, Reader};
 
@@ -36,13 +37,9 @@ impl Log {
             .await?;
         row.try_get("first")
     }
-}
 
-impl Reader {
-    /// The first segment that is read.
-    pub(super) async fn first_segment(&self, session: &mut Session) -> LogResult<i64> {
-        let now = self.now();
-        let link = session.link()?;
+    /// The first segment that is read, as the connection of a reader knows it.
+    pub(super) async fn first_segment(&self, link: &mut Link, now: Instant) -> LogResult<i64> {
         if let Some(known) = link.first_segment
             && now.duration_since(known.asked_at) < LOOK_INTERVAL
         {
@@ -51,5 +48,13 @@ impl Reader {
         let segment = self.ask_first_segment(&mut link.connection, false).await?;
         link.first_segment = Some(FirstSegment { segment, asked_at: now });
         Ok(segment)
+    }
+}
+
+impl Reader {
+    /// The same on its own connection.
+    pub(super) async fn first_segment_of(&self, session: &mut Session) -> LogResult<i64> {
+        let now = self.now();
+        self.log.first_segment(session.link()?, now).await
     }
 }

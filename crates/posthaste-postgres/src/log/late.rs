@@ -136,7 +136,7 @@ impl Reader {
             .bind(first)
             .bind(last)
             .bind(i64::try_from(PROBE_LIMIT).unwrap_or(i64::MAX));
-        let rows = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?)
+        let rows = of_segments(query, self.shard.as_ref(), self.first_segment_of(session).await?)
             .fetch_all(session.connection()?)
             .await?;
         let mut found = Vec::new();

@@ -9,6 +9,7 @@
 
 mod admin_store;
 mod check;
+mod chunk;
 mod claim;
 mod contention;
 mod enqueue;
@@ -23,6 +24,7 @@ mod late;
 mod load;
 mod migrate;
 mod own_row;
+mod read_ahead;
 mod reader;
 mod reader_lock;
 mod readers;
@@ -51,10 +53,12 @@ use posthaste_sql::table::{Identifier, Table};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgPool, Postgres, Transaction};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
+use read_ahead::MAX_READ_AHEAD;
 use reader::Reader;
 use readers::Readers;
 use shard::{Shard, of_segments, of_shard};
@@ -263,6 +267,8 @@ struct Log {
     cursor_table: String,
     /// Who this is, so that it knows what it wrote itself.
     id: Uuid,
+    /// For how many readers of this process more rows may be read ahead.
+    ahead_permits: Arc<Semaphore>,
     /// Milliseconds by which the reader's clock is ahead of the process's.
     ahead: AtomicU64,
 }
@@ -361,6 +367,7 @@ impl PostgresLogStore {
             table,
             cursor_table,
             id: Uuid::new_v4(),
+            ahead_permits: Arc::new(Semaphore::new(MAX_READ_AHEAD)),
             ahead: AtomicU64::default(),
             map,
         };

@@ -23,7 +23,7 @@ use super::{Log, Shard, of_shard};
 /// A reader of a log, or of one of its shards.
 #[derive(Debug)]
 pub(super) struct Reader {
-    log: Arc<Log>,
+    pub(super) log: Arc<Log>,
     /// The part of the log that is read, where it has parts.
     pub(super) shard: Option<Shard>,
     pub(super) lock: Mutex<ReaderLock>,

@@ -129,7 +129,7 @@ impl Reader {
             } else {
                 limit
             }));
-        let mut query = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?);
+        let mut query = of_segments(query, self.shard.as_ref(), self.first_segment_of(session).await?);
         if self.shard.is_some() {
             query = query.bind(session.reader.gaps().hi());
         }

@@ -227,7 +227,7 @@ impl Reader {
             )
             .bind(failures.iter().map(|failure| millis(failure.delay)).collect::<Vec<_>>())
             .bind(failures.iter().map(|failure| failure.dead).collect::<Vec<_>>());
-        let rows = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?)
+        let rows = of_segments(query, self.shard.as_ref(), self.first_segment_of(session).await?)
             .fetch_all(session.connection()?)
             .await?;
         // What was read before may stand behind these.

@@ -1,28 +1,26 @@
 //! Reading on at the end of the log, which is what a reader does nearly always: no look at locks, at failures or at rows that
-//! wait, more rows in one statement than a claim takes, and each decoded once, by the places of its columns.
+//! wait, more rows in one statement than a claim takes, and the next statement beside what is done with them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use futures::TryStreamExt;
 use posthaste_core::store::{ClaimRequest, ClaimedMessage};
 use posthaste_sql::log::{Holder, LaneRule, LogRow};
 use sqlx::Row;
 
+use super::Reader;
+use super::chunk::{Chunk, READ_BYTES, Wanted};
 use super::error::LogResult;
+use super::read_ahead::ReadAhead;
 use super::reader_lock::shared_session;
-use super::rows::{Beside, TailColumns, Texts};
+use super::rows::Texts;
 use super::session::Session;
-use super::{Reader, of_segments};
 
 /// The first read takes so many rows, and each that found as many is followed by one of twice as many.
 const FIRST_ROWS: u32 = 128;
 
 /// Most rows of a read, unless a claim asks for more.
 const MAX_ROWS: u32 = 2_000;
-
-/// About so many bytes of payload are read at a time, judged by the read before.
-const READ_BYTES: u64 = 4 << 20;
 
 /// Others than the reader may empty the table of failures; after so long it is looked at again.
 const FAILURES_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,11 +39,13 @@ pub(super) struct Tail {
     /// When the table of failures was last seen not to be empty.
     failures_at: Option<Instant>,
     texts: Texts,
+    ahead: ReadAhead,
 }
 
 impl Tail {
     /// What was read ahead is worth nothing any more.
     pub(super) fn clear(&mut self) {
+        self.ahead.forget();
         if !self.rows.is_empty() {
             self.rows.clear();
             self.messages.clear();
@@ -67,11 +67,38 @@ impl Tail {
     /// Whether a claim takes more than there is, and there is more. What follows ids that were passed over is not read before
     /// these are looked at: a transaction's second row must not come without its first.
     fn wants_more(&self, request: &ClaimRequest, has_read: bool) -> bool {
-        let Some(last) = self.rows.back() else { return !has_read };
+        if self.rows.is_empty() {
+            return !has_read;
+        }
         let count = self.rows.len();
-        let is_whole = i64::try_from(count).is_ok_and(|count| self.after.checked_add(count) == Some(last.id));
         let is_too_few = count < request.limit as usize && self.fitting(request.limit, request.max_bytes) == count;
-        self.next_rows > 0 && is_too_few && is_whole
+        is_too_few && self.may_go_on()
+    }
+
+    /// Whether there is more to read, and no id was passed over before it.
+    fn may_go_on(&self) -> bool {
+        let count = i64::try_from(self.rows.len());
+        let is_whole = |last: &LogRow| count.is_ok_and(|count| self.after.checked_add(count) == Some(last.id));
+        self.next_rows > 0 && self.rows.back().is_some_and(is_whole)
+    }
+
+    /// Whether so much is left that it is worth another connection.
+    fn is_backlog(&self) -> bool {
+        self.next_rows >= MAX_ROWS && self.may_go_on()
+    }
+
+    fn take_in(&mut self, chunk: Chunk, now: Instant) {
+        if chunk.beside_failures {
+            self.failures_at = Some(now);
+            return;
+        }
+        let count = u32::try_from(chunk.rows.len()).unwrap_or(u32::MAX);
+        if count > 0 {
+            self.row_bytes = chunk.bytes / u64::from(count);
+        }
+        self.next_rows = if chunk.is_full { count.saturating_mul(2) } else { 0 };
+        append(&mut self.rows, chunk.rows);
+        append(&mut self.messages, chunk.messages);
     }
 
     fn rows_to_read(&self, limit: u32) -> u32 {
@@ -102,8 +129,7 @@ impl Reader {
         }
         let mut has_read = false;
         while session.tail.wants_more(request, has_read) {
-            self.read_tail(session, request.limit, now).await?;
-            has_read = true;
+            has_read |= self.read_tail(session, request.limit, now).await?;
             if session.tail.failures_at == Some(now) {
                 session.tail.clear();
                 return Ok(None);
@@ -137,51 +163,38 @@ impl Reader {
         Ok(Some(messages))
     }
 
-    async fn read_tail(&self, session: &mut Session, limit: u32, now: Instant) -> LogResult<()> {
+    /// Reads on, or takes what was read ahead; says whether it was the reader's own connection that read.
+    async fn read_tail(&self, session: &mut Session, limit: u32, now: Instant) -> LogResult<bool> {
         let hi = session.reader.gaps().hi();
-        let after = session.tail.rows.back().map_or(hi, |last| last.id);
-        let rows_to_read = session.tail.rows_to_read(limit);
-        let columns = TailColumns::of(&self.map);
-        let first = self.first_segment(session).await?;
+        let lease = session.idle_limit;
         let Session { link, tail, .. } = session;
-        let Some(link) = link else { return Ok(()) };
-        (tail.after, tail.failures_at) = (hi, None);
-        let (mut seen, mut bytes) = (0, 0);
-        let query = sqlx::query(self.statements.reading.read_tail.sql())
-            .bind(after)
-            .bind(i64::from(rows_to_read))
-            .bind(link.mark.as_str());
-        let mut found = of_segments(query, self.shard.as_ref(), first).fetch(&mut link.connection);
-        while let Some(row) = found.try_next().await? {
-            if seen == 0 {
-                match TailColumns::beside(&row)? {
-                    Beside::Nothing => {}
-                    Beside::Failures => {
-                        tail.failures_at = Some(now);
-                        break;
-                    }
-                    Beside::AnotherReader => return Err(shared_session()),
-                }
+        let Some(link) = link else { return Ok(true) };
+        let after = tail.rows.back().map_or(hi, |last| last.id);
+        let ahead = tail.ahead.take(after, now).await;
+        let is_ahead = ahead.is_some();
+        let chunk = match ahead {
+            Some(chunk) => chunk,
+            None => {
+                let rows = tail.rows_to_read(limit);
+                let wanted = Wanted { after, rows };
+                self.log
+                    .read_chunk(link, self.shard.as_ref(), wanted, &mut tail.texts, now)
+                    .await?
             }
-            let (row, claimed) = columns.decode(&row, &self.map, &mut tail.texts)?;
-            seen += 1;
-            bytes += claimed.message.payload.len() as u64;
-            tail.rows.push_back(row);
-            tail.messages.push_back(claimed);
-            // Rows that have become much larger than those before them do not fill the memory.
-            if bytes > 2 * READ_BYTES {
-                break;
-            }
-        }
-        if seen > 0 {
-            tail.row_bytes = bytes / u64::from(seen);
-        }
-        tail.next_rows = if seen == rows_to_read {
-            seen.saturating_mul(2)
-        } else {
-            0
         };
-        Ok(())
+        (tail.after, tail.failures_at) = (hi, None);
+        tail.take_in(chunk, now);
+        if tail.rows.is_empty() {
+            tail.ahead.rest();
+        } else if tail.is_backlog()
+            && let Some(last) = tail.rows.back()
+        {
+            // No id below these is open, so none is when the next ones are read.
+            let (after, rows) = (last.id, tail.rows_to_read(limit));
+            let wanted = Wanted { after, rows };
+            tail.ahead.begin(&self.log, self.shard.as_ref(), wanted, lease, now);
+        }
+        Ok(!is_ahead)
     }
 
     /// Who may still commit rows that the last read passed over.
@@ -207,6 +220,15 @@ impl Reader {
             .as_ref()
             .is_some_and(|link| Some(&link.mark) == mark.as_ref());
         if is_own { Ok(()) } else { Err(shared_session()) }
+    }
+}
+
+/// Behind what is there, or in its place.
+fn append<T>(queue: &mut VecDeque<T>, more: Vec<T>) {
+    if queue.is_empty() {
+        *queue = more.into();
+    } else {
+        queue.extend(more);
     }
 }
 

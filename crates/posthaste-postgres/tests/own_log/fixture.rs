@@ -32,7 +32,7 @@ impl Log {
                 let sql = format!("set search_path = {quoted}");
                 Box::pin(async move { connection.execute(AssertSqlSafe(sql)).await.map(drop) })
             })
-            .connect_with(address)
+            .connect_with(address.application_name(schema))
             .await
             .unwrap();
         let log = Self::over(pool, map);

@@ -13,6 +13,7 @@ mod crashes;
 mod enqueue;
 mod fixture;
 mod hold_ups;
+mod read_ahead;
 mod restarts;
 mod shards;
 mod slots;
