@@ -575,6 +575,10 @@ from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
     and o."shard" = (r.first_id >> 44)::integer
         and ($4::uuid[] is null or o."id" = any ($4))
+where not exists (
+    -- Of one that was discarded only the row is left, which does not say so.
+    select from "posthaste".log_discarded d where d.shard = o."shard" and d.seq = o."seq"
+)
 order by 1
 limit $3;
 
@@ -731,6 +735,10 @@ select segment, row_count, is_attached, is_pending from "posthaste".log_old_segm
 -- Takes note that a segment is gone.
 --   $1 the segment
 update "posthaste".log_segments set dropped_at = clock_timestamp() where segment = $1::bigint;
+
+-- forget_discarded
+-- Forgets which rows were discarded that are gone with their segments.
+select "posthaste".log_forget_discarded();
 
 -- count_old_segments
 -- How many rows the segments have that may be dropped.

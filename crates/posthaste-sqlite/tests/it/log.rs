@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::{ClaimRequest, DeadHead, ExtendRequest, Filter, KeyOrdering, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{
+    ClaimRequest, DeadHead, ExtendRequest, Filter, KeyOrdering, PurgeRequest, SchemaStore, Scope, WorkerId,
+};
 use posthaste_core::{AdminStore, Message, MessageId, Outbox as _, OutboxOptions, RelayStore};
 use posthaste_sqlite::SqliteLogStore;
 use sqlx::{Row, SqlitePool};
@@ -231,6 +233,40 @@ async fn rows_are_never_changed_and_a_view_says_what_became_of_them() {
     let expected = [(ids[0], "delivered"), (ids[1], "dead"), (ids[2], "pending")];
     let expected = expected.map(|(id, state)| (id.to_string(), state.to_owned()));
     assert_eq!(states, expected);
+}
+
+/// Nor is it listed as one that was.
+#[tokio::test]
+async fn what_was_removed_dead_is_not_shown_as_delivered() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, ["a", "b", "c"].map(keyed)).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, ids);
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    assert_eq!(settle(&store, &work, &ids[..1], &Verdict::Delivered).await, []);
+    assert_eq!(settle(&store, &work, &ids[1..], &dead).await, []);
+    store.close().await.unwrap();
+    let discarded = Filter {
+        ids: vec![ids[1]],
+        ..Filter::default()
+    };
+    assert_eq!(store.discard(&discarded, 1).await.unwrap(), [ids[1]]);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let old = PurgeRequest {
+        namespace: None,
+        delivered: None,
+        dead: Some(Duration::ZERO),
+        cursor: None,
+        dedupe: false,
+        limit: 10,
+    };
+    assert_eq!(store.purge(&old).await.unwrap().dead, [ids[2]]);
+    let shown: Vec<(String, String)> = sqlx::query_as("select id, status from posthaste_log_states")
+        .fetch_all(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(shown, [(ids[0].to_string(), "delivered".to_owned())]);
+    assert_eq!(store.show(ids[2]).await.unwrap(), None);
 }
 
 /// What died is listed from the failures, however long the log is.
