@@ -17,3 +17,4 @@ mod restarts;
 mod shards;
 mod slots;
 mod statements;
+mod topics;
