@@ -835,6 +835,10 @@ select "posthaste".log_make_shards($1::integer);
 -- Sends rows to the newest generation of shards.
 select "posthaste".log_use_shards();
 
+-- newest_generation
+-- The newest generation of shards, whether rows go there yet or not.
+select g.generation, g.shards from "posthaste".log_generations g order by g.generation desc limit 1;
+
 -- connections
 -- The connections that this role may still have: the least that the server, the database and the role leave it. Those that are kept
 -- for superusers are not counted.

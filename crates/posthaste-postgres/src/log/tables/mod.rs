@@ -35,7 +35,7 @@ posthaste_sql::statements! {
     /// For the move from the queue.
     moving: Moving => { move_plan, fence_queue, move_batch, redirect_queue }
     /// For shards.
-    shards: Shards => { make_shards, use_shards, connections, writers }
+    shards: Shards => { make_shards, use_shards, newest_generation, connections, writers }
 }
 
 /// When rows go on to a new segment.
