@@ -14,6 +14,7 @@ mod enqueue;
 mod fixture;
 mod hold_ups;
 mod restarts;
+mod set_back;
 mod shards;
 mod slots;
 mod statements;
