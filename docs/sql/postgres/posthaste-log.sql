@@ -575,6 +575,10 @@ from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
     and o."shard" = (r.first_id >> 44)::integer
         and ($4::uuid[] is null or o."id" = any ($4))
+where not exists (
+    -- Of one that was discarded only the row is left, which does not say so.
+    select from "posthaste".log_discarded d where d.shard = o."shard" and d.seq = o."seq"
+)
 order by 1
 limit $3;
 
@@ -639,6 +643,49 @@ where case when f."died_at" > timestamptz '9999-12-31 00:00+00' then timestamptz
 -- shards
 -- The shards that there are.
 select s.shard from "posthaste"."log_shards" s order by s.shard;
+
+-- topic_gauges
+-- The topics of the oldest rows that were not handed out and of the oldest failed ones, those with the most first. Of each shard as
+-- many rows are looked at, by the index, whatever is in the log.
+--   $1, $2 first and last of the ids that were not handed out; each range is of one shard, and each number tells its own
+--   $3 how many rows are looked at in all, and how many failed ones  $4 failed rows that are handed out  $5 the first segment
+with shares as (
+    select r.first_id >> 44 as shard, array_agg(r.first_id order by r.first_id) as first_ids,
+        array_agg(r.last_id order by r.first_id) as last_ids, greatest($3::bigint / count(*) over (), 1) as share
+    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+    group by 1
+),
+pending as (
+    select n.topic, n.created_at
+    from shares s
+    cross join lateral (
+        select o.topic, o.created_at
+        from unnest(s.first_ids, s.last_ids) as r (first_id, last_id)
+        cross join lateral (
+            select l."topic" as topic, l."created_at" as created_at
+            from "posthaste"."log" l
+            where l."shard" = s.shard::integer and l."seq" between r.first_id and r.last_id and l.segment >= $5
+            order by l."seq"
+            limit s.share
+        ) o
+        limit s.share
+    ) n
+    union all
+    select f.topic, f.created_at
+    from (
+        select f."id" as id, f."topic" as topic, f."created_at" as created_at,
+            f."died_at" is null as live
+        from "posthaste"."log_failed" f
+        order by 1
+        limit $3
+    ) f
+    where f.live and f.id <> all ($4::bigint[])
+)
+select topic, count(*) as pending,
+    case when isfinite(min(created_at)) then extract(epoch from now() - min(created_at)) else 0 end::float8 as oldest_seconds
+from pending
+group by 1
+order by count(*) desc, 1;
 
 -- restore
 -- Brings a dead letter back that was kept elsewhere. It takes a number of its shard: its old place is long passed.
@@ -732,6 +779,10 @@ select segment, row_count, is_attached, is_pending from "posthaste".log_old_segm
 --   $1 the segment
 update "posthaste".log_segments set dropped_at = clock_timestamp() where segment = $1::bigint;
 
+-- forget_discarded
+-- Forgets which rows were discarded that are gone with their segments.
+select "posthaste".log_forget_discarded();
+
 -- count_old_segments
 -- How many rows the segments have that may be dropped.
 --   $1 how long they were settled, in milliseconds
@@ -783,6 +834,10 @@ select "posthaste".log_make_shards($1::integer);
 -- use_shards
 -- Sends rows to the newest generation of shards.
 select "posthaste".log_use_shards();
+
+-- newest_generation
+-- The newest generation of shards, whether rows go there yet or not.
+select g.generation, g.shards from "posthaste".log_generations g order by g.generation desc limit 1;
 
 -- connections
 -- The connections that this role may still have: the least that the server, the database and the role leave it. Those that are kept

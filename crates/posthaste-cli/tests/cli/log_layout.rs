@@ -43,6 +43,35 @@ fn make_fill_and_drain(place: &Place) {
 }
 
 #[test]
+fn status_fails_if_a_shard_is_read_by_nobody_or_lags() {
+    logs().for_each(|place| watch_shards(&place));
+    let queue = Place::with_sqlite().migrated();
+    queue
+        .run(&["status", "--fail-if", "unread-shards>0"])
+        .fails_with(&["--fail-if 'unread-shards>0'", "has no shards"]);
+}
+
+fn watch_shards(place: &Place) {
+    place.run(&["migrate"]).success();
+    let fail_if = |conditions: &[&str]| {
+        let options = conditions.iter().flat_map(|condition| ["--fail-if", *condition]);
+        place.run(&["status"].into_iter().chain(options).collect::<Vec<_>>())
+    };
+    fail_if(&["shard-lag>0"]).success();
+    fail_if(&["unread-shards>0"]).fails_with(&["unread-shards is 1: 0 (--fail-if 'unread-shards>0')"]);
+    place.enqueue(&["--topic", "orders", "--payload", "1"]);
+    place.enqueue(&["--topic", "orders", "--payload", "2"]);
+    fail_if(&["shard-lag>1", "unread-shards>0"]).fails_with(&[
+        "shard-lag is 2 in shard 0 (--fail-if 'shard-lag>1')",
+        "unread-shards is 1",
+    ]);
+    let _relay = place.start(&[&["run"], &TO_STDOUT[..]].concat());
+    eventually("a relay reads it to its end", || {
+        fail_if(&["shard-lag>0", "unread-shards>0"]).code == Some(0)
+    });
+}
+
+#[test]
 fn what_died_in_a_log_is_listed_replayed_and_discarded() {
     logs().for_each(|place| replay_and_discard(&place));
 }

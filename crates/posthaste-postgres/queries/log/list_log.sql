@@ -9,6 +9,10 @@ select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "@outbox" o on "@o.id" between r.first_id and r.last_id
     /*if shard*/ and "@o.shard" = (r.first_id >> 44)::integer
-        and ($4::uuid[] is null or "@o.event_id" = any ($4)) /*end*/
+        and ($4::uuid[] is null or "@o.event_id" = any ($4))
+where not exists (
+    -- Of one that was discarded only the row is left, which does not say so.
+    select from "@schema".log_discarded d where d.shard = "@o.shard" and d.seq = "@o.id"
+) /*end*/
 order by 1
 limit $3

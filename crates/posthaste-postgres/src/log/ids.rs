@@ -10,6 +10,7 @@ use sqlx::{PgConnection, PgExecutor, Row};
 use super::Reader;
 use super::error::{LogError, LogResult};
 use super::session::{Session, Storage};
+use super::shard::Shard;
 use super::state::Start;
 
 /// How often the sequence is compared with what was read.
@@ -104,17 +105,38 @@ impl Reader {
             }
         }
         match highest {
-            Some(last) if last < read_to => Err(LogError::refuse(
-                format!(
-                    "the log {} was read up to id {read_to}, but its sequence stands at {last}: the sequence was set back \
-                     (`truncate … restart identity`, a restored table), or ids come from elsewhere; new rows would never \
-                     be read",
-                    self.table
-                ),
-                "if the sequence was set back, append a row with the position 0 to the cursor's table, or set the sequence \
-                 above the cursor; if ids come from elsewhere and go up, write `ids = \"trusted\"` into the map",
-            )),
+            Some(last) if last < read_to => Err(match &self.shard {
+                Some(shard) => own_was_set_back(shard, last, read_to),
+                None => self.was_set_back(last, read_to),
+            }),
             _ => Ok(()),
         }
     }
+    /// In an existing log.
+    fn was_set_back(&self, last: i64, read_to: i64) -> LogError {
+        LogError::refuse(
+            format!(
+                "the log {} was read up to id {read_to}, but its sequence stands at {last}: the sequence was set back \
+                 (`truncate … restart identity`, a restored table), or ids come from elsewhere; new rows would never be read",
+                self.table
+            ),
+            "if the sequence was set back, append a row with the position 0 to the cursor's table, or set the sequence above \
+             the cursor; if ids come from elsewhere and go up, write `ids = \"trusted\"` into the map",
+        )
+    }
+}
+
+/// In Posthaste's own log, whose numbers come from nowhere else. Whoever set it back may not have been the relay's role, and may be
+/// restoring still, so the relay does not set it right by itself.
+fn own_was_set_back(shard: &Shard, last: i64, read_to: i64) -> LogError {
+    let Shard { number, sequence, .. } = shard;
+    let sequence_text = sequence.replace('\'', "''");
+    LogError::refuse(
+        format!(
+            "shard {number} of the log was read up to number {read_to}, but its sequence stands at {last}: it was set back \
+             (`truncate … restart identity`, `setval`, a restored sequence), so that new messages have numbers which count as \
+             read, and would never be delivered; `select setval('{sequence_text}', {read_to})` sets it right"
+        ),
+        "then give what was written meanwhile new numbers: see \"A sequence that was set back\" in docs/log-layout.md",
+    )
 }

@@ -15,11 +15,12 @@ use crate::dialect::PostgresDialect;
 /// `use_log` again where the log has taken it over.
 const FIRST: i64 = 1001;
 
-const MIGRATIONS: [File; 4] = [
+const MIGRATIONS: [File; 5] = [
     ("log", include_str!("../../migrations/log/0001_log.sql")),
     ("segments", include_str!("../../migrations/log/0002_segments.sql")),
     ("move", include_str!("../../migrations/log/0003_move.sql")),
     ("shards", include_str!("../../migrations/log/0004_shards.sql")),
+    ("discarded", include_str!("../../migrations/log/0005_discarded.sql")),
 ];
 
 /// Existing tables are their owner's: there is nothing to migrate.

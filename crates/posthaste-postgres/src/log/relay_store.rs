@@ -6,17 +6,20 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{
-    AdminStore, Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest,
-    Purged, Reading, RefusedVerdict, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
-    TableGauges,
+    AdminStore, Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats,
+    PurgeRequest, Purged, Reading, RefusedVerdict, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind,
+    StoreRequirements, TableGauges, TopicBacklog,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::log::Ranges;
 use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::PostgresLogStore;
+use super::known::Known;
 use crate::error::store_error;
 use crate::pooling;
 use crate::rows::millis;
@@ -112,39 +115,15 @@ impl RelayStore for PostgresLogStore {
     }
 
     async fn stats(&self, _namespace: &str) -> Result<OutboxStats, StoreError> {
-        let known = self.known().await?;
-        let (first, last): (Vec<i64>, Vec<i64>) =
-            known.waiting.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
-        let segment = self.log.ask_first_segment(&mut tx, true).await.map_err(store_error)?;
-        let query = sqlx::query(self.log.statements.upkeep.stats.sql())
-            .bind(first)
-            .bind(last)
-            .bind(i64::from(self.log.options.max_retries))
-            .bind(known.retried.iter().copied().collect::<Vec<_>>());
-        let query = if self.log.is_native() {
-            query.bind(segment)
-        } else {
-            query
-        };
-        let row = query.fetch_one(&mut *tx).await.map_err(store_error)?;
-        tx.rollback().await.map_err(store_error)?;
-        let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
-        let (dead, failed): (Vec<_>, Vec<_>) = known.failures.values().partition(|failure| failure.dead);
-        let waiting = failed.iter().filter(|failure| !failure.delay.is_zero()).count() + known.postponed;
-        let stats = OutboxStats {
-            pending: count("pending")? + failed.len() as u64,
-            waiting: count("waiting")? + waiting as u64,
-            processing: (known.in_flight.len() + known.retried.len()) as u64,
-            dead: count("dead")? + dead.len() as u64,
-            oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
-        };
+        let stats = self.count(&self.known().await?).await?;
         Ok(stats.with_queue(&self.left_in_queue().await?))
     }
 
-    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
-        let (stats, shards) = (self.stats(namespace).await?, self.shards().await?);
-        let topics = Vec::new();
+    async fn table_gauges(&self, _namespace: &str) -> Result<TableGauges, StoreError> {
+        let known = self.known().await?;
+        let stats = self.count(&known).await?.with_queue(&self.left_in_queue().await?);
+        let topics = self.topic_gauges(&known).await?;
+        let shards = self.shards().await?;
         Ok(TableGauges { stats, topics, shards })
     }
 
@@ -207,6 +186,63 @@ pub(super) fn say_refused(refused: &[RefusedVerdict]) {
 }
 
 impl PostgresLogStore {
+    /// Counts what is in the log.
+    async fn count(&self, known: &Known) -> Result<OutboxStats, StoreError> {
+        let (first, last) = bounds(&known.waiting);
+        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
+        let segment = self.log.ask_first_segment(&mut tx, true).await.map_err(store_error)?;
+        let query = sqlx::query(self.log.statements.upkeep.stats.sql())
+            .bind(first)
+            .bind(last)
+            .bind(i64::from(self.log.options.max_retries))
+            .bind(known.retried.iter().copied().collect::<Vec<_>>());
+        let query = if self.log.is_native() {
+            query.bind(segment)
+        } else {
+            query
+        };
+        let row = query.fetch_one(&mut *tx).await.map_err(store_error)?;
+        tx.rollback().await.map_err(store_error)?;
+        let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
+        let (dead, failed): (Vec<_>, Vec<_>) = known.failures.values().partition(|failure| failure.dead);
+        let waiting = failed.iter().filter(|failure| !failure.delay.is_zero()).count() + known.postponed;
+        Ok(OutboxStats {
+            pending: count("pending")? + failed.len() as u64,
+            waiting: count("waiting")? + waiting as u64,
+            processing: (known.in_flight.len() + known.retried.len()) as u64,
+            dead: count("dead")? + dead.len() as u64,
+            oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
+        })
+    }
+
+    /// None of an existing log, where topics stand in no column.
+    async fn topic_gauges(&self, known: &Known) -> Result<Vec<TopicBacklog>, StoreError> {
+        let Some(sharding) = &self.log.statements.sharding else {
+            return Ok(Vec::new());
+        };
+        let (first, last) = bounds(&known.waiting);
+        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
+        let segment = self.log.ask_first_segment(&mut tx, true).await.map_err(store_error)?;
+        let rows = sqlx::query(sharding.topic_gauges.sql())
+            .bind(first)
+            .bind(last)
+            .bind(i64::from(GAUGE_BOUND))
+            .bind(known.retried.iter().copied().collect::<Vec<_>>())
+            .bind(segment)
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(store_error)?;
+        tx.rollback().await.map_err(store_error)?;
+        let topic = |row: &PgRow| {
+            Ok(TopicBacklog {
+                topic: row.try_get("topic")?,
+                pending: row.try_get::<i64, _>("pending")?.cast_unsigned(),
+                oldest_seconds: row.try_get::<f64, _>("oldest_seconds")?.max(0.0),
+            })
+        };
+        rows.iter().map(topic).collect::<sqlx::Result<_>>().map_err(store_error)
+    }
+
     /// The cursor as it is stored.
     pub(super) async fn stored_cursor(&self) -> Result<i64, StoreError> {
         let first = self.readers.onlooker(0);
@@ -231,6 +267,11 @@ impl PostgresLogStore {
         // Named as their consumers would have known them: the rows are gone.
         Ok(removed.iter().map(|id| MessageId::guess(id)).collect())
     }
+}
+
+/// First and last of ranges, as statements take them.
+fn bounds(ranges: &Ranges) -> (Vec<i64>, Vec<i64>) {
+    ranges.iter().map(|range| (*range.start(), *range.end())).unzip()
 }
 
 /// There is one cursor, so a relay that passed over other topics would lose them.

@@ -47,8 +47,8 @@ posthaste_sql::statements! {
     }
     /// For logs that say when a message was given up.
     dying: Dying if |map| map.has((Table::Failed, Role::DiedAt)) => { purge_dead, purgeable_dead }
-    /// For logs of several shards.
-    sharding: Sharding if TableMap::is_native => { shards }
+    /// For logs of several shards, whose rows have their topic in a column.
+    sharding: Sharding if TableMap::is_native => { shards, topic_gauges }
     /// For dead letters that were kept elsewhere.
     restoring: Restoring if TableMap::is_native => { restore }
 }

@@ -15,6 +15,8 @@ mod fixture;
 mod hold_ups;
 mod read_ahead;
 mod restarts;
+mod set_back;
 mod shards;
 mod slots;
 mod statements;
+mod topics;

@@ -49,6 +49,26 @@ async fn new_shards_are_read_when_the_old_ones_are_at_their_end() {
 }
 
 #[tokio::test]
+async fn a_raise_that_was_cut_short_is_finished_before_the_one_that_is_asked_for() {
+    let log = Log::fresh(4).await;
+    let shards = "select shards::bigint from {schema}.log_generations
+        where switched_at is not null order by generation desc limit 1";
+    log.run("select {schema}.log_make_shards(4)").await;
+    let refused = log.tables.raise_shards(2).await.unwrap_err().to_string();
+    assert!(refused.contains("to 4 was begun"), "{refused}");
+    assert_eq!(log.count(shards).await, 1, "nothing is changed by it");
+    assert_eq!(log.tables.raise_shards(8).await.unwrap(), 3);
+    assert_eq!(log.count(shards).await, 8);
+    log.append(200).await;
+    let outside = "select count(*) from {schema}.log where shard not between 5 and 12";
+    assert_eq!(log.count(outside).await, 0, "rows go to the eight");
+    // One that was begun for as many is that which was asked for.
+    log.run("select {schema}.log_make_shards(9)").await;
+    assert_eq!(log.tables.raise_shards(9).await.unwrap(), 4);
+    assert_eq!(log.count(shards).await, 9);
+}
+
+#[tokio::test]
 async fn a_key_stays_in_its_shard() {
     let log = Log::fresh(4).await;
     log.tables.raise_shards(8).await.unwrap();

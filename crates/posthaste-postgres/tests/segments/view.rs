@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use posthaste_core::lifecycle::State;
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest, RelayStore};
 use sqlx::Row;
 
 use crate::Log;
@@ -81,4 +83,59 @@ async fn segments_that_wait_to_be_dropped_are_still_shown() {
     assert_eq!(log.count(delivered).await, 10);
     log.tables.tend_segments(Some(Duration::ZERO)).await.unwrap();
     assert_eq!(log.count(delivered).await, 0);
+}
+
+/// By whom, and how, does not matter.
+#[tokio::test]
+async fn what_was_discarded_is_not_shown_as_delivered() {
+    let log = Log::fresh(4).await;
+    log.append(10).await;
+    log.settle_all().await;
+    log.run(
+        "insert into {schema}.log_failed (shard, log_id, event_id, topic, payload, attempts, died_at)
+         select shard, seq, id, topic, payload, 3, case when seq < 8 then now() - seq * interval '1 day' end
+         from {schema}.log where seq between 3 and 8",
+    )
+    .await;
+    let of = async |state: &str| -> Vec<i64> {
+        let sql = format!("select seq from {{schema}}.outbox_log where state = '{state}' order by seq");
+        log.rows(&sql).await.iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(of("dead").await, [3, 4, 5, 6, 7]);
+    let dead = log.store.list(&Filter::default(), None, 10).await.unwrap();
+    let by_id = |n: usize| Filter {
+        ids: vec![dead[n].message.id],
+        ..Filter::default()
+    };
+    // An operator; retention; one that was replayed and delivered; and a retry that was.
+    let discarded = log.store.discard(&by_id(0), 10).await.unwrap();
+    assert_eq!(discarded, [dead[0].message.id]);
+    let old = PurgeRequest {
+        namespace: None,
+        delivered: None,
+        dead: Some(Duration::from_hours(24 * 6 + 12)),
+        cursor: None,
+        dedupe: false,
+        limit: 10,
+    };
+    assert_eq!(log.store.purge(&old).await.unwrap().dead.len(), 1);
+    log.store.replay(&by_id(1), 10).await.unwrap();
+    log.run("delete from {schema}.log_failed where died_at is null").await;
+    assert_eq!(of("discarded").await, [3, 7]);
+    assert_eq!(log.store.show(discarded[0]).await.unwrap(), None);
+    let delivered = log.store.show(dead[1].message.id).await.unwrap();
+    assert_eq!(delivered.unwrap().state, State::Delivered);
+    assert_eq!(of("dead").await, [5, 6]);
+    assert_eq!(of("delivered").await, [1, 2, 4, 8, 9, 10]);
+    // One that is set back delivers it after all.
+    log.run("update {schema}.log_shards set state = '', position = 4").await;
+    assert_eq!(of("pending").await, [7, 8, 9, 10]);
+    log.settle_all().await;
+    assert_eq!(of("discarded").await, [3]);
+    // It is forgotten with its segment.
+    log.run("delete from {schema}.log_failed").await;
+    log.tables.tend_segments(Some(Duration::ZERO)).await.unwrap();
+    log.tables.tend_segments(Some(Duration::ZERO)).await.unwrap();
+    assert_eq!(log.count("select count(*) from {schema}.log").await, 0);
+    assert_eq!(log.count("select count(*) from {schema}.log_discarded").await, 0);
 }

@@ -85,6 +85,9 @@ enum Change {
 
 impl Inner {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> sqlx::Result<Vec<Record>> {
+        if filter.state == Some(State::Dead) {
+            return self.list_dead(filter, after, limit).await;
+        }
         let (state, in_flight) = self.state().await?;
         // What is in flight is pending in the tables.
         let (asked, looks_into_memory) = match filter.state {
@@ -122,6 +125,20 @@ impl Inner {
             }
         }
         Ok(records)
+    }
+
+    /// From the table of failures, for the log may be large.
+    async fn list_dead(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> sqlx::Result<Vec<Record>> {
+        let rows = sqlx::query(self.statements.upkeep.list_dead.sql())
+            .bind(&filter.topic)
+            .bind(&filter.ordering_key)
+            .bind(&filter.tenant)
+            .bind((!filter.ids.is_empty()).then_some(Json(&filter.ids)))
+            .bind(after.map(|id| id.to_string()))
+            .bind(i64::from(limit))
+            .fetch_all(self.common.pool())
+            .await?;
+        rows.iter().map(|row| self.map.record(&ByRole(row))).collect()
     }
 
     async fn change_dead(&self, filter: &Filter, limit: u32, change: Change) -> sqlx::Result<Vec<MessageId>> {

@@ -20,6 +20,7 @@ use super::rows::pairs;
 use super::session::Asking;
 use super::settle::Handing;
 use super::{Inner, SqliteLogStore};
+use crate::begin::begin;
 use crate::rows::{id, millis};
 
 #[async_trait]
@@ -266,11 +267,18 @@ impl Inner {
         let Some(keep) = request.dead else {
             return Ok(Vec::new());
         };
+        let mut tx = begin(self.common.pool()).await?;
         let old = sqlx::query(self.statements.upkeep.purge_dead.sql())
             .bind(millis(keep))
             .bind(i64::from(request.limit));
-        let rows = old.fetch_all(self.common.pool()).await?;
-        self.ids_in_order(&rows)
+        let ids = self.ids_in_order(&old.fetch_all(&mut *tx).await?)?;
+        // Without its dead letter it would look like a delivered one.
+        if !ids.is_empty() {
+            let rows = sqlx::query(self.statements.upkeep.discard_rows.sql()).bind(Json(&ids));
+            rows.execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(ids)
     }
 
     async fn purge_dedupe(&self, request: &PurgeRequest) -> sqlx::Result<u64> {

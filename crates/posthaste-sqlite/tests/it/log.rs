@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{ClaimRequest, DeadHead, ExtendRequest, Filter, KeyOrdering, SchemaStore, Scope, WorkerId};
+use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
+use posthaste_core::store::{
+    ClaimRequest, DeadHead, ExtendRequest, Filter, KeyOrdering, PurgeRequest, SchemaStore, Scope, WorkerId,
+};
 use posthaste_core::{AdminStore, Message, MessageId, Outbox as _, OutboxOptions, RelayStore};
 use posthaste_sqlite::SqliteLogStore;
-use sqlx::SqlitePool;
+use sqlx::{Row, SqlitePool};
 
 use crate::support;
 
@@ -231,6 +233,96 @@ async fn rows_are_never_changed_and_a_view_says_what_became_of_them() {
     let expected = [(ids[0], "delivered"), (ids[1], "dead"), (ids[2], "pending")];
     let expected = expected.map(|(id, state)| (id.to_string(), state.to_owned()));
     assert_eq!(states, expected);
+}
+
+/// Nor is it listed as one that was.
+#[tokio::test]
+async fn what_was_removed_dead_is_not_shown_as_delivered() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, ["a", "b", "c"].map(keyed)).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, ids);
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    assert_eq!(settle(&store, &work, &ids[..1], &Verdict::Delivered).await, []);
+    assert_eq!(settle(&store, &work, &ids[1..], &dead).await, []);
+    store.close().await.unwrap();
+    let discarded = Filter {
+        ids: vec![ids[1]],
+        ..Filter::default()
+    };
+    assert_eq!(store.discard(&discarded, 1).await.unwrap(), [ids[1]]);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let old = PurgeRequest {
+        namespace: None,
+        delivered: None,
+        dead: Some(Duration::ZERO),
+        cursor: None,
+        dedupe: false,
+        limit: 10,
+    };
+    assert_eq!(store.purge(&old).await.unwrap().dead, [ids[2]]);
+    let shown: Vec<(String, String)> = sqlx::query_as("select id, status from posthaste_log_states")
+        .fetch_all(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(shown, [(ids[0].to_string(), "delivered".to_owned())]);
+    assert_eq!(store.show(ids[2]).await.unwrap(), None);
+}
+
+/// What died is listed from the failures, however long the log is.
+#[tokio::test]
+async fn the_list_of_the_dead_reads_nothing_of_the_log() {
+    let (store, _directory) = fresh().await;
+    let statements = store.statements();
+    let (_, sql) = statements.iter().find(|(name, _)| *name == "list_dead").unwrap();
+    let explain = sqlx::AssertSqlSafe(format!("explain query plan {sql}"));
+    let rows = sqlx::query(explain).fetch_all(store.pool()).await.unwrap();
+    let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
+    let plan = steps.join("\n");
+    assert!(plan.contains("USING INDEX posthaste_log_failed_died"), "{plan}");
+    // But for where to go on, which is looked up by its id.
+    let reads_log = |step: &&String| step.contains("posthaste_log ") && !step.contains("posthaste_log_id (id=?)");
+    assert_eq!(steps.iter().find(reads_log), None, "{plan}");
+}
+
+#[tokio::test]
+async fn the_dead_are_listed_in_their_order_page_by_page() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, (0..20).map(|n| keyed(&n.to_string()))).await;
+    let work = request(20);
+    assert_eq!(claim(&store, &work).await, ids);
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    // They die in another order than they stand in the log.
+    for ids in [&ids[10..15], &ids[..5]] {
+        assert_eq!(settle(&store, &work, ids, &dead).await, []);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(claim(&store, &request(1)).await, []);
+    }
+    assert_eq!(settle(&store, &work, &ids[5..10], &Verdict::Delivered).await, []);
+    let list = async |after, limit| -> Vec<MessageId> {
+        let filter = Filter {
+            state: Some(State::Dead),
+            ..Filter::default()
+        };
+        let records = store.list(&filter, after, limit).await.unwrap();
+        assert!(records.iter().all(|record| record.state == State::Dead));
+        records.iter().map(|record| record.message.id).collect()
+    };
+    let expected = [&ids[..5], &ids[10..15]].concat();
+    assert_eq!(list(None, 100).await, expected);
+    assert_eq!(list(None, 3).await, expected[..3]);
+    assert_eq!(list(Some(expected[2]), 4).await, expected[3..7]);
+    // Nobody's page ends early because its last one was replayed, or delivered, meanwhile.
+    let replayed = Filter {
+        ids: vec![expected[6]],
+        ..Filter::default()
+    };
+    assert_eq!(store.replay(&replayed, 1).await.unwrap(), [expected[6]]);
+    assert_eq!(list(Some(expected[6]), 100).await, expected[7..]);
+    let again = request(1);
+    assert_eq!(claim(&store, &again).await, [expected[6]]);
+    assert_eq!(settle(&store, &again, &[expected[6]], &Verdict::Delivered).await, []);
+    assert_eq!(list(Some(expected[6]), 100).await, expected[7..]);
 }
 
 /// Proves A1.

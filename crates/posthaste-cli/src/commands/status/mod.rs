@@ -14,7 +14,7 @@ use posthaste_core::store::{OutboxStats, RelayRecord, ShardStatus, Store};
 use posthaste_sql::TableMap;
 use serde::Serialize;
 
-use self::condition::Condition;
+use self::condition::{Condition, Figures};
 use super::namespace;
 use crate::config::Config;
 use crate::schema;
@@ -33,8 +33,9 @@ pub struct Status {
     /// The namespace to look at [default: relay.scope.namespace]
     #[arg(long)]
     namespace: Option<String>,
-    /// End with exit code 1 if this is so, and say which: `pending`, `waiting`, `processing`, `dead`, `oldest` or `relays`
-    /// (those alive), one of `> >= < <= =`, and a number, or for `oldest` a duration; may be repeated
+    /// End with exit code 1 if this is so, and say which: `pending`, `waiting`, `processing`, `dead`, `oldest`, `relays`
+    /// (those alive), or of a log `shard-lag` (the largest of its shards) or `unread-shards` (those that nobody reads), one of
+    /// `> >= < <= =`, and a number, or for `oldest` a duration; may be repeated
     #[arg(long, value_name = "CONDITION", conflicts_with = "watch")]
     fail_if: Vec<Condition>,
 }
@@ -44,6 +45,7 @@ Examples:
   posthaste status
   posthaste status --watch
   posthaste status --fail-if 'dead>0' --fail-if 'oldest>5m'    for cron and monitoring
+  posthaste status --fail-if 'unread-shards>0' --fail-if 'shard-lag>10000'    the same of a log
   posthaste status --json | jq .dead
   posthaste status --json | jq '.relays[] | select(.circuit != \"closed\")'";
 
@@ -116,10 +118,15 @@ impl Status {
 
     /// Fails if a condition is met that it should fail for.
     fn judge(&self, found: &Found<'_>) -> anyhow::Result<()> {
-        let met = self.fail_if.iter();
-        let met: Vec<_> = met
-            .filter_map(|condition| condition.met(&found.stats, found.alive()))
-            .collect();
+        let figures = Figures {
+            stats: &found.stats,
+            alive: found.alive(),
+            shards: &found.shards,
+        };
+        let mut met = Vec::new();
+        for condition in &self.fail_if {
+            met.extend(condition.met(figures).map_err(anyhow::Error::msg)?);
+        }
         if met.is_empty() {
             return Ok(());
         }

@@ -65,26 +65,50 @@ impl LogTables {
 
     /// Divides the log into so many shards, with a new generation of them; says which generation that is. Rows go there from
     /// now on; its readers begin when the generation before is read to its end, so that no event passes an earlier one of its
-    /// key. Cut short, it is gone on with when it is called again.
+    /// key. Cut short, it is gone on with when it is called again; one that was begun for fewer shards is finished on the way.
     ///
     /// # Errors
-    /// Those of the database, which refuses fewer shards than there are.
+    /// Those of the database, which refuses fewer shards than there are; and fewer than were begun with.
     pub async fn raise_shards(&self, shards: u32) -> Result<u32, StoreError> {
         let queries = &self.statements.shards;
-        let mut tx = self.begin_bounded().await?;
-        let generation: i32 = sqlx::query_scalar(queries.make_shards.sql())
-            .bind(i32::try_from(shards).unwrap_or(i32::MAX))
-            .fetch_one(&mut *tx)
-            .await
-            .map_err(store_error)?;
-        // Others must see the sequences before they are told to use them.
-        tx.commit().await.map_err(store_error)?;
-        let mut tx = self.begin_bounded().await?;
-        sqlx::query(queries.use_shards.sql())
-            .execute(&mut *tx)
-            .await
-            .map_err(store_error)?;
-        tx.commit().await.map_err(store_error)?;
-        Ok(generation.cast_unsigned())
+        let wanted = i32::try_from(shards).unwrap_or(i32::MAX);
+        loop {
+            let mut tx = self.begin_bounded().await?;
+            sqlx::query(queries.make_shards.sql())
+                .bind(wanted)
+                .execute(&mut *tx)
+                .await
+                .map_err(store_error)?;
+            let newest = sqlx::query(queries.newest_generation.sql())
+                .fetch_one(&mut *tx)
+                .await
+                .map_err(store_error)?;
+            let generation: i32 = newest.try_get("generation").map_err(store_error)?;
+            let made: i32 = newest.try_get("shards").map_err(store_error)?;
+            if made > wanted {
+                return Err(begun_with_more(made));
+            }
+            // Others must see the sequences before they are told to use them.
+            tx.commit().await.map_err(store_error)?;
+            let mut tx = self.begin_bounded().await?;
+            sqlx::query(queries.use_shards.sql())
+                .execute(&mut *tx)
+                .await
+                .map_err(store_error)?;
+            tx.commit().await.map_err(store_error)?;
+            if made == wanted {
+                return Ok(generation.cast_unsigned());
+            }
+        }
     }
+}
+
+/// Rows do not go there yet, but its shards are made.
+fn begun_with_more(shards: i32) -> StoreError {
+    StoreError::unsupported(
+        format!(
+            "raising the number of shards to {shards} was begun and cut short, and their number can only be raised"
+        ),
+        Some("ask for as many, or for more"),
+    )
 }

@@ -30,12 +30,12 @@ posthaste_sql::statements! {
     /// For segments.
     segments: Segments => {
         lock_segments, ready_segments, rotate_segment, make_segments, settle_segments, old_segments, dropped_segment,
-        count_old_segments, first_segment,
+        forget_discarded, count_old_segments, first_segment,
     }
     /// For the move from the queue.
     moving: Moving => { move_plan, fence_queue, move_batch, redirect_queue }
     /// For shards.
-    shards: Shards => { make_shards, use_shards, connections, writers }
+    shards: Shards => { make_shards, use_shards, newest_generation, connections, writers }
 }
 
 /// When rows go on to a new segment.

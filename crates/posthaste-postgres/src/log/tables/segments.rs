@@ -197,6 +197,10 @@ impl Upkeep<'_> {
             self.done.dropped += 1;
             self.done.rows += old.rows.cast_unsigned();
         }
+        if self.done.dropped > 0 {
+            let forget = sqlx::query(self.queries.forget_discarded.sql());
+            forget.execute(&mut *self.connection).await?;
+        }
         Ok(())
     }
 
