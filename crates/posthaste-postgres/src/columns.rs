@@ -1,5 +1,7 @@
 //! New rows as the statements take them: column by column, one array each.
 
+pub(crate) mod uniform;
+
 use std::borrow::Cow;
 use std::time::Duration;
 

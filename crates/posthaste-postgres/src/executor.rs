@@ -29,6 +29,7 @@ impl EnqueueExecutor for PgConnection {
             bound = match argument {
                 Argument::Texts(texts) => bound.bind(texts),
                 Argument::Bytes(bytes) => bound.bind(bytes),
+                Argument::Uuids(ids) => bound.bind(ids),
                 Argument::Times(times) => bound.bind(times),
                 Argument::Text(text) => bound.bind(text),
                 Argument::Blob(bytes) => bound.bind(bytes),
@@ -73,6 +74,7 @@ mod with_tokio_postgres {
         match argument {
             Argument::Texts(texts) => (texts, Type::TEXT_ARRAY),
             Argument::Bytes(bytes) => (bytes, Type::BYTEA_ARRAY),
+            Argument::Uuids(ids) => (ids, Type::UUID_ARRAY),
             Argument::Times(times) => (times, Type::TIMESTAMPTZ_ARRAY),
             Argument::Text(text) => (text, Type::TEXT),
             Argument::Blob(bytes) => (bytes, Type::BYTEA),

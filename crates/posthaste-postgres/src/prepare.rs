@@ -12,6 +12,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::enqueue::{AnswerRow, Argument, EnqueueSteps, Query, outcomes};
 use posthaste_sql::table::{BadIdentifier, Property, Role, Strategy};
 
+use crate::columns::uniform;
 use crate::executor::EnqueueExecutor;
 use crate::log;
 use crate::pooling::Sessions;
@@ -91,6 +92,7 @@ enum EnqueueStatements {
     /// Posthaste's own tables: one statement in any case. Dedupe keys are looked up only where there are some.
     Native {
         append_one: Arc<str>,
+        append_uniform: Arc<str>,
         append: Arc<str>,
         enqueue: Arc<str>,
     },
@@ -101,6 +103,7 @@ enum EnqueueStatements {
     /// Posthaste's own log.
     NativeLog {
         append_one: Arc<str>,
+        append_uniform: Arc<str>,
         append: Arc<str>,
         append_or_hold: Arc<str>,
     },
@@ -143,6 +146,7 @@ impl PostgresEnqueue {
     pub(crate) fn of(map: &Arc<TableMap>, statements: &Statements) -> Self {
         let native = statements.dedupe.as_ref().map(|dedupe| EnqueueStatements::Native {
             append_one: Arc::clone(dedupe.append_one.text()),
+            append_uniform: Arc::clone(dedupe.append_uniform.text()),
             append: Arc::clone(dedupe.append.text()),
             enqueue: Arc::clone(dedupe.enqueue.text()),
         });
@@ -159,6 +163,7 @@ impl PostgresEnqueue {
     pub(crate) fn of_log(map: &Arc<TableMap>, statements: &log::Statements) -> Self {
         let own = statements.appending.as_ref().map(|own| EnqueueStatements::NativeLog {
             append_one: Arc::clone(own.append_one.text()),
+            append_uniform: Arc::clone(own.append_uniform.text()),
             append: Arc::clone(own.append.text()),
             append_or_hold: Arc::clone(own.append_or_hold.text()),
         });
@@ -229,20 +234,32 @@ impl EnqueueSteps for PostgresEnqueue {
         Some(match &self.statements {
             EnqueueStatements::Native {
                 append_one,
+                append_uniform,
                 append,
                 enqueue,
             } => match rows {
                 _ if any_deduped(rows) => Query::new(enqueue, columns::native(rows, progress.dedupe_window)),
                 [row] => Query::new(append_one, columns::unique_one(row)),
-                _ => Query::new(append, columns::unique(rows)),
+                _ => match uniform::unique(rows) {
+                    Some(arguments) => Query::new(append_uniform, arguments),
+                    None => Query::new(append, columns::unique(rows)),
+                },
             },
             EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
             EnqueueStatements::NativeLog { append_or_hold, .. } if may_not_append(rows) => {
                 Query::new(append_or_hold, columns::held_log(rows, progress.dedupe_window))
             }
-            EnqueueStatements::NativeLog { append_one, append, .. } => match rows {
+            EnqueueStatements::NativeLog {
+                append_one,
+                append_uniform,
+                append,
+                ..
+            } => match rows {
                 [row] => Query::new(append_one, columns::native_log_one(row)).without_rows(),
-                _ => Query::new(append, columns::native_log(rows)).without_rows(),
+                _ => match uniform::native_log(rows) {
+                    Some(arguments) => Query::new(append_uniform, arguments).without_rows(),
+                    None => Query::new(append, columns::native_log(rows)).without_rows(),
+                },
             },
             EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
                 Query::new(insert, columns::mapped(&self.map, rows))
@@ -477,7 +494,12 @@ mod tests {
         let mut pending = PostgresEnqueue::new()
             .prepare(messages, &OutboxOptions::default())
             .unwrap();
-        assert_eq!(pending.query().unwrap().arguments.len(), 14);
+        let query = pending.query().unwrap();
+        assert_eq!(query.arguments.len(), 13);
+        assert_eq!(
+            query.arguments[0],
+            Argument::Uuids(vec![first.uuid().unwrap(), second.uuid().unwrap()])
+        );
         pending.answer(vec![row(2, second, false)]);
         assert!(pending.query().is_none());
         assert_eq!(
@@ -509,11 +531,37 @@ mod tests {
         assert_eq!(pending.finish().unwrap(), [Enqueued::Duplicate(id)]);
     }
 
+    #[test]
+    fn what_messages_of_one_kind_have_in_common_goes_without_arrays() {
+        let goes_once = |statements: &PostgresEnqueue, topic: usize, second: Message| {
+            let messages = [Message::new("t", "1"), second];
+            let pending = statements.prepare(messages, &OutboxOptions::default()).unwrap();
+            let arguments = pending.query().unwrap().arguments;
+            match (&arguments[0], &arguments[topic]) {
+                (Argument::Uuids(_), Argument::Text(_)) => true,
+                (Argument::Texts(_), Argument::Texts(_)) => false,
+                other => panic!("{other:?}"),
+            }
+        };
+        let queue = PostgresEnqueue::new();
+        let log = PostgresEnqueue::with_map(TableMap::native_log("s").unwrap()).unwrap();
+        for (statements, topic) in [(&queue, 2), (&log, 1)] {
+            let same_kind = Message::new("t", "2").key("k").header("a", "b");
+            assert!(goes_once(statements, topic, same_kind));
+            for other_kind in [Message::new("u", "2"), Message::new("t", "2").event_type("a.b.c.v1")] {
+                assert!(!goes_once(statements, topic, other_kind));
+            }
+        }
+        let scheduled = Message::new("t", "2").not_before(chrono::Utc::now());
+        assert!(!goes_once(&queue, 2, scheduled));
+    }
+
     fn rows_by_statement(mut pending: PendingEnqueue) -> Vec<usize> {
         let mut rows = Vec::new();
         while let Some(query) = pending.query() {
             rows.push(match &query.arguments[0] {
                 Argument::Texts(ids) => ids.len(),
+                Argument::Uuids(ids) => ids.len(),
                 _ => 1,
             });
             pending.answer(Vec::new());

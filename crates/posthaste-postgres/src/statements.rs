@@ -116,7 +116,7 @@ posthaste_sql::statements! {
     dead_letter: DeadLetter if |map| map.has(Table::DeadLetter) => { check_dead_letter }
     /// For outboxes that keep their dedupe keys apart.
     dedupe: Dedupe if |map| map.has(Table::Dedupe) => {
-        enqueue, append, append_one, purge_dedupe,
+        enqueue, append, append_uniform, append_one, purge_dedupe,
     }
     /// For outboxes with an inbox beside them.
     inbox: Inbox if |map| map.has(Table::Inbox) => { purge_inbox, record_inbox }

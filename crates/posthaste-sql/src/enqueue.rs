@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use uuid::Uuid;
 
 pub use pending::{EnqueueSteps, PendingEnqueue, RefusableSteps, outcomes};
 
@@ -60,6 +61,8 @@ pub enum Argument<'a> {
     Texts(Vec<Option<Cow<'a, str>>>),
     /// `bytea[]`.
     Bytes(Vec<&'a [u8]>),
+    /// `uuid[]`. The statement also casts a `text[]`.
+    Uuids(Vec<Uuid>),
     /// `timestamptz[]`, with nulls.
     Times(Vec<Option<DateTime<Utc>>>),
     /// `text`, or null.
@@ -90,6 +93,7 @@ impl Argument<'_> {
         Some(match self {
             Self::Texts(texts) => array(texts.iter().map(|text| text.as_deref().map(quoted))),
             Self::Bytes(bytes) => array(bytes.iter().map(|bytes| Some(quoted(&hex(bytes))))),
+            Self::Uuids(ids) => array(ids.iter().map(|id| Some(id.to_string()))),
             Self::Times(times) => array(times.iter().map(|time| time.map(|time| quoted(&moment(time))))),
             Self::Text(text) => return text.as_deref().map(str::to_owned),
             Self::Blob(bytes) => hex(bytes),

@@ -28,6 +28,11 @@ impl EnqueueExecutor for Diesel<'_> {
             statement = match argument {
                 Argument::Texts(texts) => statement.bind::<Array<Nullable<Text>>, _>(texts),
                 Argument::Bytes(bytes) => statement.bind::<Array<Binary>, _>(bytes),
+                // Diesel knows UUIDs by a feature of its own; the statement casts the texts.
+                Argument::Uuids(ids) => {
+                    let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+                    statement.bind::<Array<Text>, _>(ids)
+                }
                 Argument::Times(times) => statement.bind::<Array<Nullable<Timestamptz>>, _>(times),
                 Argument::Text(text) => statement.bind::<Nullable<Text>, _>(text),
                 Argument::Blob(bytes) => statement.bind::<Binary, _>(bytes),

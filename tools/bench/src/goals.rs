@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::brokers::SinkKind::{self, Kafka, Mock, Null};
 use crate::results::Results;
 use crate::series::Series;
+use crate::suites::business::Fourth;
 use crate::suites::{backlog, business, drain, enqueue, kill, latency, open_transaction, snapshot};
 use crate::worker::LOG_IN_FLIGHT;
 
@@ -25,14 +26,17 @@ pub(crate) struct Goal {
 pub(crate) enum Limit {
     AtLeast(f64),
     AtMost(f64),
+    /// None: it is there for comparison with the goal before it.
+    None,
 }
 
 impl Goal {
     fn new(what: impl Into<String>, limit: Limit, measured: Option<Series>) -> Self {
         let (median, spread) = measured.map_or((None, None), |series| (series.median(), series.spread()));
-        let reached = median.map(|median| match limit {
-            Limit::AtLeast(limit) => median >= limit,
-            Limit::AtMost(limit) => median <= limit,
+        let reached = median.and_then(|median| match limit {
+            Limit::AtLeast(limit) => Some(median >= limit),
+            Limit::AtMost(limit) => Some(median <= limit),
+            Limit::None => None,
         });
         Self {
             what: what.into(),
@@ -132,11 +136,13 @@ impl Goals<'_> {
     }
 
     fn enqueueing(&mut self) {
-        let ratio = self.ratio(business::SUITE, business::P50, |enqueues| {
-            business::subject("log", enqueues)
-        });
+        let ratio = self.business(Fourth::Enqueue, Fourth::Nothing);
         let what = "log, business transaction with an enqueue, p50, of without";
         self.at_most(what, 1.1, ratio);
+        let ratio = self.business(Fourth::PlainInsert, Fourth::Nothing);
+        self.for_comparison("log, the same with a plain insert instead, of without", ratio);
+        let ratio = self.business(Fourth::Enqueue, Fourth::PlainInsert);
+        self.for_comparison("log, the same with an enqueue, of with a plain insert", ratio);
         for arm in ["log", "queue"] {
             for size in enqueue::SIZES {
                 let ratio = self.ratio(enqueue::SUITE, enqueue::SPEED, |ours| {
@@ -154,6 +160,19 @@ impl Goals<'_> {
 
     fn at_most(&mut self, what: impl Into<String>, limit: f64, measured: Option<Series>) {
         self.goals.push(Goal::new(what, Limit::AtMost(limit), measured));
+    }
+
+    fn for_comparison(&mut self, what: &str, measured: Option<Series>) {
+        self.goals.push(Goal::new(what, Limit::None, measured));
+    }
+
+    /// The log's business transaction with one ending, of that with another.
+    fn business(&self, ours: Fourth, theirs: Fourth) -> Option<Series> {
+        let of = |fourth| {
+            let subject = business::subject("log", fourth);
+            self.results.find(business::SUITE, &subject, business::P50)
+        };
+        ratio_of(of(ours), of(theirs))
     }
 
     fn drain(&self, arm: &str, sink: SinkKind, measure: &str) -> Option<&Series> {

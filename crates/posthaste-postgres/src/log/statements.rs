@@ -34,7 +34,7 @@ posthaste_sql::statements! {
     /// For producers. Roles may share a column, which is written once.
     writing: Writing if |map| !map.is_native(), each_column_once => { enqueue }
     /// For producers of Posthaste's own log.
-    appending: Appending if TableMap::is_native => { append_one, append, append_or_hold }
+    appending: Appending if TableMap::is_native => { append_one, append_uniform, append, append_or_hold }
     /// For the reader of the log.
     reading: Reading => { lock, end_own, server, storage, sequence, cursor, move_cursor, read, read_tail, holders, probe }
     /// For logs whose cursor is a table of its own, and whose ids may come from elsewhere.

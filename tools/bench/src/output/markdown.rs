@@ -62,6 +62,7 @@ fn write_goals(out: &mut String, goals: &[Goal]) -> std::fmt::Result {
         let limit = match goal.limit {
             Limit::AtLeast(limit) => format!("≥ {}", number(limit)),
             Limit::AtMost(limit) => format!("≤ {}", number(limit)),
+            Limit::None => "–".to_owned(),
         };
         let measured = match (goal.measured, goal.spread) {
             (Some(median), Some(spread)) => with_spread(median, spread),
@@ -70,6 +71,7 @@ fn write_goals(out: &mut String, goals: &[Goal]) -> std::fmt::Result {
         let verdict = match goal.reached {
             Some(true) => "pass",
             Some(false) => "**short**",
+            None if goal.measured.is_some() => "for comparison",
             None => "not measured",
         };
         writeln!(out, "| {} | {limit} | {measured} | {verdict} |", goal.what)?;
