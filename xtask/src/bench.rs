@@ -4,7 +4,7 @@ use std::{fs, path::Path, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use chrono::Utc;
-use posthaste_servers::{KafkaCluster, KafkaOptions, PostgresOptions, PostgresServer};
+use posthaste_servers::{KafkaCluster, PostgresOptions, PostgresServer};
 
 use crate::{debezium, kafka, process, workspace};
 
@@ -129,11 +129,7 @@ impl Arguments {
 }
 
 fn start_kafka() -> Option<KafkaCluster> {
-    let options = KafkaOptions {
-        optimises: true,
-        ..KafkaOptions::default()
-    };
-    let started = kafka::jars().and_then(|_| Ok(KafkaCluster::start_with(&workspace::scratch("bench"), &options)?));
+    let started = kafka::jars().and_then(|_| Ok(KafkaCluster::start(&workspace::scratch("bench"))?));
     started
         .inspect_err(|error| eprintln!("warning: there is no Kafka to measure with: {error:#}"))
         .ok()

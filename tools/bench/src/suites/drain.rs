@@ -39,6 +39,9 @@ pub(crate) async fn run(bench: &Bench, sinks: &[SinkKind], only: &[String], resu
     if bench.debezium.is_none() {
         drains.retain(|drain| drain.arm.how != How::Debezium);
     }
+    if sinks.contains(&SinkKind::Kafka) {
+        warm_up(bench, results).await;
+    }
     for round in 0..bench.extent.rounds {
         drains.shuffle(&mut rand::rng());
         for drain in &drains {
@@ -47,6 +50,15 @@ pub(crate) async fn run(bench: &Bench, sinks: &[SinkKind], only: &[String], resu
                 Err(error) => results.void(&error),
             }
         }
+    }
+}
+
+/// Brokers that were just started compile what they run: who came first would pay for it.
+async fn warm_up(bench: &Bench, results: &mut Results) {
+    let producer = arm::find("floor-produce").expect("an arm of ours");
+    let drain = Drain::new(producer, SinkKind::Kafka, bench.extent.pick(100_000, 600_000));
+    if let Err(error) = bench.drain(&drain).await {
+        results.void(&error.context("warming up the brokers"));
     }
 }
 

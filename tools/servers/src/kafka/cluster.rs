@@ -40,9 +40,7 @@ impl KafkaCluster {
 
     /// The same, with options.
     pub fn start_with(parent: &Path, options: &KafkaOptions) -> Result<Self> {
-        let mut jars = KafkaJars::find()?;
-        jars.optimises = options.optimises;
-        Self::start_from(jars, parent, options)
+        Self::start_from(KafkaJars::find()?, parent, options)
     }
 
     pub(super) fn start_from(jars: KafkaJars, parent: &Path, options: &KafkaOptions) -> Result<Self> {

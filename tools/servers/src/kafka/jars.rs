@@ -10,26 +10,22 @@ use super::{KafkaCluster, KafkaOptions};
 use crate::{Error, Result};
 
 /// Few threads and little memory: three brokers share a machine with the tests.
-const JVM: [&str; 6] = [
+const JVM: [&str; 7] = [
     "-Xms64m",
     "-Xmx256m",
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
     // It has much to say about classes that do not fit into an archive.
     "-Xlog:cds=off",
     "-Xlog:cds+dynamic=off",
 ];
 
-/// Ready soon rather than fast for long.
-const QUICK_COMPILER: &str = "-XX:TieredStopAtLevel=1";
-
 /// The directory that holds Apache Kafka's jars, and the Java to run them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaJars {
     dir: PathBuf,
     archive: Archive,
-    /// Whether brokers compile what they often run as well as they can.
-    pub(super) optimises: bool,
 }
 
 /// What a Java does about the archive of loaded classes.
@@ -71,7 +67,6 @@ impl KafkaJars {
             .then_some(Self {
                 dir,
                 archive: Archive::ReadIfThere,
-                optimises: false,
             })
     }
 
@@ -91,7 +86,6 @@ impl KafkaJars {
         let writer = Self {
             dir: self.dir.clone(),
             archive: Archive::WriteAtExit,
-            optimises: false,
         };
         let options = KafkaOptions {
             brokers: 1,
@@ -134,7 +128,6 @@ impl KafkaJars {
         let mut command = Command::new("java");
         command
             .args(JVM)
-            .args((!self.optimises).then_some(QUICK_COMPILER))
             .args(archive)
             .arg(option("-Dlog4j2.configurationFile=", log_config))
             .arg(class)

@@ -19,10 +19,6 @@ pub struct KafkaOptions {
     /// Adds a TLS listener, with a certificate for 127.0.0.1 and `localhost` that an authority made for this cluster
     /// has signed. Defaults to `false`.
     pub tls: bool,
-
-    /// Lets Java compile what brokers often run as well as it can, as in production. That takes processor time at first, which
-    /// tests that come and go have better uses for. Defaults to `false`.
-    pub optimises: bool,
 }
 
 impl Default for KafkaOptions {
@@ -32,7 +28,6 @@ impl Default for KafkaOptions {
             properties: Vec::new(),
             sasl_plain: None,
             tls: false,
-            optimises: false,
         }
     }
 }
