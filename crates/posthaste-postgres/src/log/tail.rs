@@ -172,15 +172,14 @@ impl Reader {
         let after = tail.rows.back().map_or(hi, |last| last.id);
         let ahead = tail.ahead.take(after, now).await;
         let is_ahead = ahead.is_some();
-        let chunk = match ahead {
-            Some(chunk) => chunk,
-            None => {
-                let rows = tail.rows_to_read(limit);
-                let wanted = Wanted { after, rows };
-                self.log
-                    .read_chunk(link, self.shard.as_ref(), wanted, &mut tail.texts, now)
-                    .await?
-            }
+        let chunk = if let Some(chunk) = ahead {
+            chunk
+        } else {
+            let rows = tail.rows_to_read(limit);
+            let wanted = Wanted { after, rows };
+            self.log
+                .read_chunk(link, self.shard.as_ref(), wanted, &mut tail.texts, now)
+                .await?
         };
         (tail.after, tail.failures_at) = (hi, None);
         tail.take_in(chunk, now);

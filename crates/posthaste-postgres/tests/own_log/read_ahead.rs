@@ -105,7 +105,7 @@ async fn a_backlog_is_read_ahead_on_another_connection_until_it_is_over() {
     log.eventually_ahead(0).await;
 }
 
-/// Proves P5 for what was read before the failure.
+/// Also what was read before the failure. Proves P5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_read_ahead_of_a_failure_waits_behind_it() {
     let log = Log::fresh().await;
@@ -165,9 +165,9 @@ async fn whoever_lost_the_lock_hands_out_nothing_that_was_read_ahead() {
     log.run("update log_shards set epoch = epoch + 1, owner = null, leased_until = null")
         .await;
     let begun = Instant::now();
-    let mut taken = Vec::new();
-    while taken.is_empty() {
-        taken = other.claim(1_000).await;
+    let mut found = Vec::new();
+    while found.is_empty() {
+        found = other.claim(1_000).await;
         assert!(begun.elapsed() < PATIENCE, "the other relay gets nothing");
     }
     let late = log.store.claim(&request(LeaseToken::new(), 1_000)).await;
