@@ -215,8 +215,8 @@ impl Slot {
         if let Some(producer) = &*present {
             // A request that is too large for a topic fails with all that is in it.
             let fits = producer.batch_bytes <= self.shared.topics.smallest_limit();
-            // Topics that were not known when it was made may be led by brokers that lead none of the others.
-            let allows_enough = producer.requests >= self.requests();
+            // Topics that were not known when it was made have more partitions. What it holds is worth more than that.
+            let allows_enough = producer.requests >= self.requests() || producer.native().in_flight_count() > 0;
             if fits && allows_enough && producer.client().fatal_error().is_none() {
                 return Ok(Arc::clone(producer));
             }
@@ -356,21 +356,57 @@ fn retire(producer: Arc<Producer>) {
 #[cfg(test)]
 mod tests {
     use super::super::options::UnknownTopic;
+    use super::super::requests;
+    use super::super::topics::Facts;
     use super::*;
 
-    /// Order rests on it, and librdkafka calls it experimental and subject to removal.
-    #[test]
-    fn librdkafka_still_has_a_producer_that_leaves_nothing_out() {
+    fn shared() -> Shared {
         let (topics, acks, in_flight) = (Arc::default(), Arc::default(), Arc::default());
         let observer = Observer::new(UnknownTopic::Retry, Duration::from_secs(20), &topics, &acks);
-        let shared = Shared {
+        Shared {
             observer: Arc::new(observer),
             acks,
             topics,
             in_flight,
-        };
+        }
+    }
+
+    fn idempotent() -> ClientConfig {
         let mut config = ClientConfig::new();
-        config.set("enable.idempotence", "true");
+        config.set("enable.idempotence", "true").set(requests::PROPERTY, "5");
+        config
+    }
+
+    #[test]
+    fn a_broker_gets_fewer_requests_than_it_leads_partitions_and_more_once_there_are_more() {
+        let (shared, config) = (shared(), idempotent());
+        let requests = Requests::of(&config, false);
+        let slot = Slot::new(Role::Lanes, &config, requests, &shared, Duration::from_secs(20));
+        let learn = |topic: &str, led_by_one| {
+            let facts = Facts {
+                partitions: 3 * led_by_one,
+                led_by_one,
+                max_message_bytes: None,
+            };
+            shared.topics.learnt(topic, facts);
+        };
+        learn("a", 4);
+        let first = slot.producer().unwrap();
+        assert_eq!(first.requests, Some(3));
+        learn("b", 1);
+        let second = slot.producer().unwrap();
+        assert_eq!((second.requests, first.is_retired()), (Some(4), true));
+        shared.topics.forget("b");
+        assert!(
+            Arc::ptr_eq(&second, &slot.producer().unwrap()),
+            "not made anew for fewer"
+        );
+    }
+
+    /// Order rests on it, and librdkafka calls it experimental and subject to removal.
+    #[test]
+    fn librdkafka_still_has_a_producer_that_leaves_nothing_out() {
+        let (shared, config) = (shared(), idempotent());
         let slot = |role| {
             let limit = Duration::from_secs(20);
             Slot::new(role, &config, Requests::AsConfigured, &shared, limit)
