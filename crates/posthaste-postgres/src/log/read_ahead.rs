@@ -22,6 +22,9 @@ pub(super) const MAX_READ_AHEAD: usize = 4;
 /// After how long it is tried again when there was no connection for it, or that broke.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How long it is waited for: the reader's own connection may be well where this one hangs.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 /// What reads ahead for one reader.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
@@ -97,8 +100,14 @@ impl ReadAhead {
     pub(super) async fn take(&mut self, after: i64, now: Instant) -> Option<Chunk> {
         let reading = self.reading.as_mut().filter(|reading| reading.after == after)?;
         // If this is cut short it is still there for the next call.
-        let read = (&mut reading.task).await;
-        self.reading = None;
+        let read = tokio::time::timeout(TIMEOUT, &mut reading.task).await;
+        let reading = self.reading.take()?;
+        let Ok(read) = read else {
+            reading.task.abort();
+            tracing::debug!("the log is not read ahead for a while: its connection hangs");
+            self.failed_at = Some(now);
+            return None;
+        };
         match read {
             Ok(Ok((line, chunk))) => {
                 self.line = Some(line);

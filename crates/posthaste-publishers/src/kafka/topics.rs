@@ -215,7 +215,8 @@ pub(super) fn partitions<C: ClientContext>(
 
 fn led_by_one(topic: &MetadataTopic) -> usize {
     let mut led: HashMap<i32, usize> = HashMap::new();
-    for partition in topic.partitions() {
+    // One that has no leader at the moment says nothing about brokers.
+    for partition in topic.partitions().iter().filter(|partition| partition.leader() >= 0) {
         *led.entry(partition.leader()).or_default() += 1;
     }
     led.into_values().min().unwrap_or_default()
