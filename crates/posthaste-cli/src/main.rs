@@ -21,6 +21,10 @@ use std::time::Duration;
 
 use args::Cli;
 
+#[cfg(all(target_os = "linux", feature = "jemalloc"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// How long threads that are stuck, such as in a write to a full pipe, may delay the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 

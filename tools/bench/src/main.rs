@@ -42,6 +42,11 @@ use crate::output::Setting;
 use crate::results::Results;
 use crate::server::Server;
 
+/// The one of the command, for all arms.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Measure ways from PostgreSQL to a broker
 ///
 /// Works in databases of its own, which are dropped at the end. Says of every goal whether it is reached.
