@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Reading {
     /// The shards that it reads.
     pub shards: Vec<i32>,
+    /// Other relays read the log too, so that shards may change hands.
+    pub has_company: bool,
     /// How long the newest shards have waited for those before to be read to their end.
     pub waiting: Duration,
     /// What the relay cannot mend, and an operator can.

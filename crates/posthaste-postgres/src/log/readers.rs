@@ -1,7 +1,7 @@
 //! The readers of this instance: the one of a mapped log, or one for each shard of Posthaste's own log that it has a seat for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub(super) struct Readers {
     /// How many of them have a connection; None where there is one reader.
     slots: Option<Slots>,
     hold_ups: HoldUps,
+    /// Whether other instances were there at the last look.
+    has_company: AtomicBool,
     /// Whose turn it is.
     turn: AtomicUsize,
     /// When it last asked for messages.
@@ -62,6 +64,7 @@ impl Readers {
             keeper,
             slots,
             hold_ups: HoldUps::default(),
+            has_company: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
             claimed_at: std::sync::Mutex::default(),
         }
@@ -93,6 +96,7 @@ impl Readers {
         let contended = all.iter().filter_map(|reader| reader.contention.notice());
         Reading {
             shards: shards.collect(),
+            has_company: self.has_company.load(Ordering::Relaxed),
             waiting: self.hold_ups.waiting(self.log.now()),
             notices: self.hold_ups.notices().into_iter().chain(contended).collect(),
         }
@@ -376,6 +380,7 @@ impl Readers {
         let lost = keeper.sit(&self.log, worker, lease).await?;
         self.lose(&lost).await;
         let plan = keeper.plan().await?;
+        self.has_company.store(plan.has_company, Ordering::Relaxed);
         self.lose(&plan.lost).await;
         if self.hold_ups.is_due(plan.waits, self.log.now()) {
             let found = keeper.hold_ups().await?;

@@ -1,13 +1,16 @@
 //! A log of several shards, which relays divide among themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{AdminStore, ClaimRequest, ClaimedMessage, DeadHead, KeyOrdering, ShardStatus};
 use posthaste_core::{Message, OutboxOptions, RelayStore};
+use posthaste_publishers::Callback;
+use posthaste_relay::Relay;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -140,6 +143,52 @@ async fn a_shard_in_flight_is_handed_over_when_it_is_answered() {
     }
     settle_down(&[&first, &second], &[1, 1]).await;
     assert!(second.claim(100).await.is_empty(), "nothing of it comes twice");
+}
+
+/// Two drains side by side: one that ends leaves its shards to the other, which must not end before it has looked.
+#[tokio::test]
+async fn a_drain_takes_over_what_another_relay_leaves_at_its_end() {
+    let first = Log::sharded(4).await;
+    let delivered = Arc::new(AtomicUsize::new(0));
+    let second = first.beside();
+    settle_down(&[&first, &second], &[2, 2]).await;
+    first.enqueue(numbered(0..400)).await;
+    let noted = Arc::clone(&delivered);
+    let publisher = Callback::new(move |_| {
+        noted.fetch_add(1, Ordering::SeqCst);
+        ready(Ok(()))
+    });
+    let begun = Instant::now();
+    let drain = tokio::spawn(Relay::new(first.store.clone(), publisher).drain());
+    while delivered.load(Ordering::SeqCst) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "nothing was delivered");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // It is through with its own and finds nothing more, as long as the other one is there.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(
+        delivered.load(Ordering::SeqCst) < 400 && !drain.is_finished(),
+        "{} of 400",
+        delivered.load(Ordering::SeqCst)
+    );
+    second.store.close().await.unwrap();
+    let report = drain.await.unwrap().unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(delivered.load(Ordering::SeqCst), 400);
+}
+
+/// And ends all the same if the other one keeps them.
+#[tokio::test]
+async fn a_drain_ends_beside_a_relay_that_keeps_its_shards() {
+    let first = Log::sharded(4).await;
+    let second = first.beside();
+    settle_down(&[&first, &second], &[2, 2]).await;
+    first.enqueue(numbered(0..400)).await;
+    let publisher = Callback::new(|_| ready(Ok(())));
+    let drain = Relay::new(first.store.clone(), publisher).drain();
+    let report = tokio::time::timeout(PATIENCE, drain).await.unwrap().unwrap();
+    assert!(report.delivered > 0 && report.remaining > 0, "{report:?}");
+    assert_eq!(report.delivered + report.remaining, 400);
 }
 
 /// A shard that was to be handed over, when the database did not take that, goes on being read.

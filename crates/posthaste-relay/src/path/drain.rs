@@ -25,6 +25,12 @@ const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 /// A drain waits no longer than this for rows that another transaction has locked, or a table.
 const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 
+/// A drain waits so long for shards that another relay hands over, or leaves at its end: longer than relays take to notice.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often it looks for them.
+const HANDOVER_POLL: Duration = Duration::from_millis(50);
+
 /// Why draining ended early, or why anything did if a task panicked.
 #[derive(Debug)]
 pub(crate) enum DrainError {
@@ -67,6 +73,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
     let (mut failures, mut in_vain) = (0, 0);
     let mut failing_since = None;
     let mut looked_again = false;
+    let mut idle_since = None;
     let mut delivered_at_pause = None;
     loop {
         wait_for_room(claimer.engine).await;
@@ -115,9 +122,13 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
             Found::Nothing if before == Load::default() => {
                 if !claimer.scan_budget.backlog() {
                     let remaining = still_due(claimer.engine).await?;
-                    if remaining == 0 || looked_again {
+                    let waits = looked_again && may_be_handed_over(claimer.engine, &mut idle_since);
+                    if remaining == 0 || (looked_again && !waits) {
                         totals.remaining(remaining);
                         return Ok(());
+                    }
+                    if waits {
+                        sleep(HANDOVER_POLL).await;
                     }
                     // What came meanwhile, or was freed, is delivered too.
                     looked_again = true;
@@ -154,7 +165,13 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
         }
         in_vain = 0;
         looked_again = false;
+        idle_since = None;
     }
+}
+
+/// Whether what is due may be in a shard that another relay is about to leave to this one.
+fn may_be_handed_over(engine: &Engine, idle_since: &mut Option<Instant>) -> bool {
+    engine.store.reading().has_company && idle_since.get_or_insert_with(Instant::now).elapsed() < HANDOVER_TIMEOUT
 }
 
 /// How many rows are due, or held by others, though no claim gets them. Not counted within topics or a tenant.

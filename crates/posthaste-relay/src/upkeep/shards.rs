@@ -80,6 +80,7 @@ mod tests {
 
     fn reading(shards: Vec<i32>) -> Reading {
         Reading {
+            has_company: false,
             shards,
             waiting: Duration::from_secs(12),
             notices: vec!["process 7 has not ended".to_owned()],
