@@ -96,15 +96,24 @@ impl Tail {
         if count > 0 {
             self.row_bytes = chunk.bytes / u64::from(count);
         }
-        self.next_rows = if chunk.is_full { count.saturating_mul(2) } else { 0 };
+        self.next_rows = if chunk.is_full {
+            self.next_rows.max(count.saturating_mul(2))
+        } else {
+            0
+        };
         append(&mut self.rows, chunk.rows);
         append(&mut self.messages, chunk.messages);
     }
 
+    /// Where there are too few rows for a claim, no more than those that it lacks: what was read is handed out as it lies
+    /// then, while the rest of a read would have to be copied twice, and so that of each read after it.
     fn rows_to_read(&self, limit: u32) -> u32 {
         let by_bytes = READ_BYTES / self.row_bytes.max(1);
         let most = u32::try_from(by_bytes).unwrap_or(u32::MAX).min(limit.max(MAX_ROWS));
-        self.next_rows.clamp(FIRST_ROWS, MAX_ROWS.max(limit)).min(most).max(1)
+        let there = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        let lacking = limit.checked_sub(there).filter(|lacking| there > 0 && *lacking > 0);
+        let rows = self.next_rows.clamp(FIRST_ROWS, MAX_ROWS.max(limit)).min(most);
+        rows.min(lacking.unwrap_or(u32::MAX)).max(1)
     }
 }
 
