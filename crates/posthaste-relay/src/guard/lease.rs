@@ -116,8 +116,16 @@ impl BatchLease {
     /// Takes note of settled rows; returns whether they were the last ones.
     pub(crate) fn settled(&self, places: impl Iterator<Item = u32>) -> bool {
         let mut state = self.state();
+        // Mostly neither is used, and to look up each row there would be most of the work.
+        let are_alike = state.aside.is_empty() && state.behind.is_empty();
         for place in places {
-            if let Some(id) = state.rows.get_mut(place as usize).and_then(Option::take) {
+            let Some(row) = state.rows.get_mut(place as usize) else {
+                continue;
+            };
+            if are_alike {
+                state.outstanding -= usize::from(row.is_some());
+                state.rows[place as usize] = None;
+            } else if let Some(id) = row.take() {
                 state.outstanding -= 1;
                 state.aside.remove(&place);
                 state.behind.remove(&id);
