@@ -42,6 +42,7 @@ const REPORTED_TOGETHER: usize = 64;
 /// part of it that a batch has is behind that of the batch before, and the same holds for all of them together.
 pub(super) struct Ongoing {
     report: Report,
+    size: usize,
     /// The names of its lanes; nothing for a message without a key, which is a lane of its own.
     pub(super) names: Vec<Option<u64>>,
     state: Mutex<State>,
@@ -185,6 +186,7 @@ impl Ongoing {
         };
         Arc::new(Self {
             report,
+            size: spots.len(),
             names,
             progress: lanes.iter().map(|_| Notify::new()).collect(),
             state: Mutex::new(State {
@@ -214,6 +216,11 @@ impl Ongoing {
         }
         let names = vec![None; lanes.len()];
         Self::new((0..next).map(Place), &lanes, names, report)
+    }
+
+    /// How many messages it has.
+    pub(super) fn size(&self) -> usize {
+        self.size
     }
 
     /// Puts a part of a lane behind an earlier one; whether that is still on its way.

@@ -18,6 +18,9 @@ use super::requests::{self, Requests};
 use super::role::Role;
 use super::topics::Topics;
 
+/// How long a producer lets messages wait for others to the same partition.
+const LINGER: &str = "linger.ms";
+
 /// What a cluster says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
@@ -36,6 +39,8 @@ pub(super) struct KafkaClient {
     pub(super) acks: Arc<AckTracker>,
     pub(super) in_flight: Arc<InFlight>,
     directory: Arc<Directory>,
+    /// For what is alone with its lane while little is on its way: it goes out at once.
+    prompt: Arc<Slot>,
     lone: Arc<Slot>,
     lanes: Arc<Slot>,
 }
@@ -54,17 +59,22 @@ impl KafkaClient {
         };
         let requests = Requests::of(&config, options.connection.sets(requests::PROPERTY));
         let within = options.effective_answer_within();
-        let slot = |role| Slot::new(role, &config, requests, &shared, within);
-        let (lone, lanes) = (slot(Role::Lone), slot(Role::Lanes));
+        let slot = |role, config| Slot::new(role, config, requests, &shared, within);
+        let (lone, lanes) = (slot(Role::Lone, &config), slot(Role::Lanes, &config));
+        let prompt = if options.connection.sets(LINGER) {
+            Arc::clone(&lone)
+        } else {
+            slot(Role::Lone, config.clone().set(LINGER, "0"))
+        };
         // Settings that are wrong only together show when a client is made of them.
-        lone.producer().map_err(posthaste_kafka::InvalidConnection::from)?;
+        prompt.producer().map_err(posthaste_kafka::InvalidConnection::from)?;
         let Shared {
             observer,
             acks,
             topics,
             in_flight,
         } = shared;
-        let directory = Directory::new(&config, &observer, &topics, &lone, ask_within(&options));
+        let directory = Directory::new(&config, &observer, &topics, &prompt, ask_within(&options));
         Ok(Self {
             options,
             config,
@@ -73,6 +83,7 @@ impl KafkaClient {
             acks,
             in_flight,
             directory,
+            prompt,
             lone,
             lanes,
         })
@@ -81,7 +92,7 @@ impl KafkaClient {
     /// Asks the cluster who it is; the error says why it cannot be asked.
     pub(super) async fn cluster(&self) -> Result<Cluster, PublishError> {
         let failure = |error: &KafkaError| self.observer.failure(error, None);
-        let producer = self.lone.producer().map_err(|error| failure(&error))?;
+        let producer = self.prompt.producer().map_err(|error| failure(&error))?;
         let within = ask_within(&self.options);
         let asked = tokio::task::spawn_blocking(move || {
             let client = producer.client();
@@ -123,7 +134,7 @@ impl KafkaClient {
 
     /// Waits for answers that are on their way, and for the end of the producers' threads; returns whether they have ended.
     pub(super) async fn close(&self, within: Duration) -> bool {
-        let slots = [Arc::clone(&self.lone), Arc::clone(&self.lanes)];
+        let slots = [&self.prompt, &self.lone, &self.lanes].map(Arc::clone);
         let closing = tokio::task::spawn_blocking(move || {
             for slot in &slots {
                 slot.close();
@@ -133,13 +144,14 @@ impl KafkaClient {
         closing.await.unwrap_or_default()
     }
 
-    /// The producers for a batch, which may hold several messages of one lane.
-    pub(super) fn producers(&self, several: bool) -> Result<Producers<'_>, KafkaError> {
+    /// The producers for a batch, which may hold several messages of one lane, and be one of few messages on their way.
+    pub(super) fn producers(&self, several: bool, is_light: bool) -> Result<Producers<'_>, KafkaError> {
         let idempotent = self
             .config
             .get("enable.idempotence")
             .is_some_and(|value| value == "true");
-        Producers::new(&self.lone, (several && idempotent).then_some(&*self.lanes))
+        let lone = if is_light { &self.prompt } else { &self.lone };
+        Producers::new(lone, (several && idempotent).then_some(&*self.lanes))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,10 @@ use super::batch::Ongoing;
 /// A record's tag: the batch's slot, the record's position in it, and whether its lane is to be remembered.
 const POSITION_BITS: u32 = usize::BITS / 2;
 
+/// While no more messages are on their way, each is worth a request of its own: to wait for company would cost more time
+/// than it saves work.
+const MAX_LIGHT: usize = 64;
+
 /// How long lanes are taken to be pipelined after two batches had messages of the same one.
 const PIPELINED_TTL: Duration = Duration::from_mins(1);
 
@@ -17,6 +22,8 @@ const PIPELINED_TTL: Duration = Duration::from_mins(1);
 pub(super) struct InFlight {
     slots: RwLock<Slots>,
     lanes: Mutex<Lanes>,
+    /// Of all batches that have a slot.
+    messages: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -77,7 +84,13 @@ impl InFlight {
             slots.used.push(None);
         }
         slots.used[slot] = Some(Arc::clone(batch));
+        self.messages.fetch_add(batch.size(), Ordering::Relaxed);
         slot
+    }
+
+    /// Whether little is on its way.
+    pub(super) fn is_light(&self) -> bool {
+        self.messages.load(Ordering::Relaxed) <= MAX_LIGHT
     }
 
     /// The batch of a tag, the position there, and whether its lane is to be remembered.
@@ -116,6 +129,7 @@ impl InFlight {
             slots.used[slot].take()
         };
         let Some(batch) = batch else { return };
+        self.messages.fetch_sub(batch.size(), Ordering::Relaxed);
         let mut lanes = self.lanes();
         for name in batch.names.iter().flatten() {
             if lanes
@@ -137,6 +151,21 @@ impl InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_little_until_many_messages_are_on_their_way() {
+        let in_flight = InFlight::default();
+        let batch = |messages| Ongoing::of_lanes(&[messages], posthaste_core::Report::new(|_, _| {}));
+        let first = in_flight.enter(&batch(40));
+        assert!(in_flight.is_light());
+        let second = in_flight.enter(&batch(40));
+        assert!(!in_flight.is_light());
+        in_flight.leave(first);
+        assert!(in_flight.is_light());
+        in_flight.leave(first);
+        in_flight.leave(second);
+        assert_eq!(in_flight.messages.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn a_tag_tells_slot_and_position() {

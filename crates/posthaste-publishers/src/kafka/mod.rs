@@ -5,6 +5,7 @@
 
 mod acks;
 mod admin;
+mod answer_watch;
 mod batch;
 mod client;
 mod context;
@@ -13,6 +14,7 @@ mod in_flight;
 mod lanes;
 mod learn;
 mod options;
+mod polled;
 mod producer;
 mod publication;
 mod publisher;

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use rdkafka::ClientConfig;
 use rdkafka::client::Client;
 use rdkafka::error::KafkaError;
-use rdkafka::producer::{Producer as _, PurgeConfig, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, Producer as _, PurgeConfig};
 
 use super::acks::AckTracker;
 use super::context::{Callbacks, Observer};
 use super::in_flight::InFlight;
 use super::options::KafkaOptions;
+use super::polled::PolledProducer;
 use super::requests::Requests;
 use super::role::Role;
 use super::topics::Topics;
@@ -24,7 +25,7 @@ pub(super) struct Producer {
     /// Whether it has been replaced.
     retired: AtomicBool,
     /// Always there; taken out only to be dropped.
-    native: Option<ThreadedProducer<Callbacks>>,
+    native: Option<PolledProducer>,
     /// Most bytes of a request with several messages.
     batch_bytes: usize,
     /// How many requests a broker may have under way; none if the settings say it.
@@ -33,7 +34,7 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    pub(super) fn native(&self) -> &ThreadedProducer<Callbacks> {
+    pub(super) fn native(&self) -> &BaseProducer<Callbacks> {
         self.native.as_ref().expect("it is taken out only when this is dropped")
     }
 
@@ -258,7 +259,7 @@ impl Slot {
         if let Some(requests) = requests {
             Requests::set(&mut config, requests);
         }
-        let native = Some(config.create_with_context(callbacks)?);
+        let native = Some(PolledProducer::new(&config, callbacks)?);
         Ok(Producer {
             generation,
             role: self.role,

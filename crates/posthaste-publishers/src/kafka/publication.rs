@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use posthaste_core::publisher::{Batch, Delivery, PublishError, Report};
 use posthaste_kafka::event;
 
 use super::acks;
+use super::answer_watch::{AnswerWatch, Destinations};
 use super::batch::{End, Ongoing, Turn, Via};
 use super::client::KafkaClient;
 use super::hand_over::{Handing, Obstacle, RecordSender};
@@ -17,16 +18,39 @@ use super::lanes::{SortedLanes, Targets};
 use super::producer::Producers;
 use super::role::Role;
 
-/// How long what was taken back may take to be reported.
-const LAST_REPORTS: Duration = Duration::from_secs(5);
-
-/// How much longer than it should the producer for single messages may take to give one up by itself.
-const EXPIRY_SLACK: Duration = Duration::from_secs(3);
-
 /// How many messages are handed over before other tasks get their turn.
 const YIELD_AFTER: u32 = 256;
 
-pub(super) struct Publication<'a> {
+/// Hands a batch over and waits for the answers; afterwards every message has its outcome.
+pub(super) async fn run(publisher: &KafkaClient, batch: Batch, report: Report) {
+    let mut sorted = SortedLanes::new(&batch.deliveries);
+    // Lined up behind those before it, before anything is waited for.
+    let entry = Entry::new(publisher, &batch, &mut sorted, report);
+    let ongoing = &entry.ongoing;
+    let publication = Publication::new(publisher, &batch, sorted, &entry).await;
+    let producers = match publisher.producers(publication.needs_lanes(), publication.is_light) {
+        Ok(producers) => producers,
+        Err(error) => {
+            let failure = publisher.observer.failure(&error, None);
+            for position in (0..).take(batch.deliveries.len()) {
+                ongoing.end(position, End::failed(failure.clone()));
+            }
+            return ongoing.over().await;
+        }
+    };
+    let _take_back = TakeBack {
+        ongoing,
+        producers: &producers,
+    };
+    let mut watch = AnswerWatch::new(publisher, ongoing, &producers, publication.destinations());
+    publication.run(&producers, &mut watch).await;
+    // librdkafka has a copy of each, and the answers may take longer than everything before.
+    drop(batch);
+    watch.run().await;
+}
+
+/// What of a batch is still to be handed over.
+struct Publication<'a> {
     publisher: &'a KafkaClient,
     batch: &'a Batch,
     sorted: SortedLanes,
@@ -34,8 +58,9 @@ pub(super) struct Publication<'a> {
     unusable: HashMap<String, PublishError>,
     /// Whether batches share lanes, so that each message with a key may be followed by others.
     pipelined: bool,
-    ongoing: Arc<Ongoing>,
-    _entry: Entry<'a>,
+    /// Whether little is on its way, so that messages need not wait for company.
+    is_light: bool,
+    ongoing: &'a Arc<Ongoing>,
     slot: usize,
 }
 
@@ -44,6 +69,22 @@ struct Entry<'a> {
     publisher: &'a KafkaClient,
     ongoing: Arc<Ongoing>,
     slot: usize,
+}
+
+impl<'a> Entry<'a> {
+    fn new(publisher: &'a KafkaClient, batch: &Batch, sorted: &mut SortedLanes, report: Report) -> Self {
+        let names = std::mem::take(&mut sorted.names);
+        let numbers = sorted.order.iter();
+        let places = numbers.map(|number| batch.deliveries[*number as usize].place);
+        let ongoing = Ongoing::new(places, &sorted.lanes, names, report);
+        let slot = publisher.in_flight.enter(&ongoing);
+        publisher.in_flight.line_up(&ongoing);
+        Self {
+            publisher,
+            ongoing,
+            slot,
+        }
+    }
 }
 
 impl Drop for Entry<'_> {
@@ -109,59 +150,49 @@ enum Pause {
 }
 
 impl<'a> Publication<'a> {
-    /// Lines the batch up behind those before it, before anything is waited for; then learns of its topics what is not
-    /// known yet.
-    pub(super) async fn begin(publisher: &'a KafkaClient, batch: &'a Batch, report: Report) -> Self {
-        let mut sorted = SortedLanes::new(&batch.deliveries);
-        let names = std::mem::take(&mut sorted.names);
-        let places = sorted
-            .order
-            .iter()
-            .map(|number| batch.deliveries[*number as usize].place);
-        let ongoing = Ongoing::new(places, &sorted.lanes, names, report);
-        let slot = publisher.in_flight.enter(&ongoing);
-        let entry = Entry {
-            publisher,
-            ongoing: Arc::clone(&ongoing),
-            slot,
-        };
-        publisher.in_flight.line_up(&ongoing);
+    /// Learns of the batch's topics what is not known yet.
+    async fn new(publisher: &'a KafkaClient, batch: &'a Batch, sorted: SortedLanes, entry: &'a Entry<'_>) -> Self {
         let targets = Targets::new(&publisher.options.routes, &batch.deliveries);
         let topics = targets.topics.iter().flatten();
         let wanted: BTreeSet<String> = topics.map(|topic| topic.clone().into_owned()).collect();
+        let is_light = publisher.in_flight.is_light();
         Self {
             unusable: publisher.learn(wanted).await,
-            pipelined: publisher.in_flight.is_pipelined(),
+            pipelined: !is_light && publisher.in_flight.is_pipelined(),
+            is_light,
             publisher,
             batch,
             sorted,
             targets,
-            ongoing,
-            _entry: entry,
-            slot,
+            ongoing: &entry.ongoing,
+            slot: entry.slot,
         }
     }
 
-    /// Hands everything over and waits for the answers; afterwards every message has its outcome.
-    pub(super) async fn run(self) {
-        let several = self.pipelined || self.sorted.lanes.iter().any(|lane| lane.len() > 1);
-        let producers = match self.publisher.producers(several) {
-            Ok(producers) => producers,
-            Err(error) => {
-                let failure = self.publisher.observer.failure(&error, None);
-                for position in (0..).take(self.sorted.order.len()) {
-                    self.ongoing.end(position, End::failed(failure.clone()));
-                }
-                return self.ongoing.over().await;
-            }
-        };
-        let _take_back = TakeBack {
-            ongoing: &self.ongoing,
-            producers: &producers,
-        };
-        let sender = RecordSender::new(self.publisher, self.batch, &self.ongoing, self.slot);
-        let targets = self.targets(&producers);
-        tokio::join!(self.hand_over(&sender, &producers, &targets), self.watch(&producers));
+    /// Whether messages of one lane go out side by side.
+    fn needs_lanes(&self) -> bool {
+        self.pipelined || self.sorted.lanes.iter().any(|lane| lane.len() > 1)
+    }
+
+    fn destinations(&self) -> Destinations {
+        let usable = |topic: &str| (!self.unusable.contains_key(topic)).then(|| topic.to_owned());
+        let topics = self.targets.topics.iter();
+        let numbers = self.sorted.order.iter();
+        Destinations {
+            topics: topics.map(|topic| usable(topic.as_deref().ok()?)).collect(),
+            of: numbers.map(|number| self.targets.of[*number as usize]).collect(),
+        }
+    }
+
+    /// Hands everything over. Answers to what is handed over may be what the rest waits for.
+    async fn run(self, producers: &Producers<'_>, watch: &mut AnswerWatch<'_>) {
+        let sender = RecordSender::new(self.publisher, self.batch, self.ongoing, self.slot);
+        let targets = self.targets(producers);
+        let handing_over = std::pin::pin!(self.hand_over(&sender, producers, &targets));
+        let watching = std::pin::pin!(watch.run());
+        if let Either::Right(((), handing_over)) = select(handing_over, watching).await {
+            handing_over.await;
+        }
     }
 
     fn targets(&self, producers: &Producers<'_>) -> Vec<Target<'_>> {
@@ -362,49 +393,5 @@ impl<'a> Publication<'a> {
         } else {
             SendMode::HeadFirst
         }
-    }
-
-    /// Waits for the answers, and takes back what is not answered.
-    ///
-    /// The producer for lanes never gives up by itself, so it is replaced as soon as one of them waits too long. The other
-    /// one does, message by message, and stays.
-    async fn watch(&self, producers: &Producers<'_>) {
-        let within = self.publisher.options.effective_answer_within();
-        let mut watched = [
-            (Role::Lanes, within, None::<Instant>),
-            (Role::Lone, within + EXPIRY_SLACK, None),
-        ];
-        loop {
-            let now = Instant::now();
-            let mut next = now + within;
-            for (role, limit, replaced) in &mut watched {
-                let Some(since) = self.ongoing.silent_since(*role) else {
-                    continue;
-                };
-                let deadline = replaced.map_or(since + *limit, |at| at + LAST_REPORTS);
-                if now < deadline {
-                    next = next.min(deadline);
-                } else if replaced.is_none() {
-                    let why = |position| self.silence(position);
-                    self.ongoing
-                        .give_up(*role, now.checked_sub(*limit).unwrap_or(since), why);
-                    producers.replace(*role);
-                    *replaced = Some(now);
-                    next = next.min(now + LAST_REPORTS);
-                } else {
-                    self.ongoing.lose(*role);
-                }
-            }
-            if tokio::time::timeout_at(next.into(), self.ongoing.over()).await.is_ok() {
-                return;
-            }
-        }
-    }
-
-    /// The failure of a message without an answer.
-    fn silence(&self, position: u32) -> PublishError {
-        let topic = self.targets.topics[self.target(position)].as_deref();
-        let usable = topic.ok().filter(|topic| !self.unusable.contains_key(*topic));
-        self.publisher.observer.silence(usable)
     }
 }

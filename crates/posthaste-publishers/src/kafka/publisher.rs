@@ -10,7 +10,7 @@ use posthaste_core::readable::Readable;
 
 use super::client::{Cluster, KafkaClient};
 use super::options::{InvalidKafkaOptions, KafkaOptions};
-use super::publication::Publication;
+use super::publication;
 use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 
 /// Publishes to Kafka: one record per message, partitioned by ordering key, else by aggregate id.
@@ -66,7 +66,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 #[async_trait]
 impl Publisher for KafkaPublisher {
     async fn publish(&self, batch: Batch, report: Report) {
-        Publication::begin(&self.0, &batch, report).await.run().await;
+        publication::run(&self.0, batch, report).await;
     }
 
     fn name(&self) -> &'static str {
