@@ -88,6 +88,15 @@ impl Arm {
         }
     }
 
+    /// How many rows warm it up: so many that a relay makes all its producers and knows every partition, as a bare producer
+    /// does before it is measured.
+    pub(crate) fn warm_up_rows(&self) -> u32 {
+        match self.how {
+            How::Relay(_) if self.most_rows.is_none() => 2_000,
+            _ => 1,
+        }
+    }
+
     /// Whether it does so little that a run needs many rows to take any time.
     pub(crate) fn is_fast(&self) -> bool {
         self.layout.is_log() && self.most_rows.is_none() || self.how == How::Watermark

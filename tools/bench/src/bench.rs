@@ -8,10 +8,9 @@ use crate::brokers::{Brokers, Cluster};
 use crate::debezium::{self, Debezium};
 use crate::extent::Extent;
 use crate::process::WorkerProcess;
-use crate::run::{Drain, Measured, Spent, fill, measured, order};
+use crate::run::{Drain, Measured, Spent, fill, fill_warm_up, measured, order};
 use crate::server::{Database, Server};
 use crate::worker::protocol::Task;
-use crate::workload::WARM_UP;
 
 /// What all benchmarks need.
 pub(crate) struct Bench {
@@ -44,11 +43,7 @@ impl Bench {
         let mut conn = database.connect().await?;
         let mut workers = Vec::new();
         for _ in 0..drain.instances {
-            drain
-                .arm
-                .layout
-                .fill(&mut conn, &drain.workload, (WARM_UP, WARM_UP))
-                .await?;
+            fill_warm_up(&mut conn, drain).await?;
             workers.push(WorkerProcess::start(&order(drain, database, brokers.as_ref(), Task::Drain)).await?);
         }
         let snapshot = if drain.holds_snapshot {

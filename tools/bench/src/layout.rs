@@ -99,7 +99,7 @@ impl Layout {
         self,
         conn: &mut PgConnection,
         workload: &Workload,
-        (first, last): (u32, u32),
+        (first, last): (i64, i64),
     ) -> anyhow::Result<()> {
         let sql = match self {
             Self::Queue => include_str!("../queries/fill/queue.sql"),
@@ -112,8 +112,8 @@ impl Layout {
             Self::Debezium => include_str!("../queries/fill/debezium.sql"),
         };
         sqlx::query(sql)
-            .bind(i64::from(first))
-            .bind(i64::from(last))
+            .bind(first)
+            .bind(last)
             .bind(i32::try_from(workload.payload_bytes)?)
             .bind(i64::from(workload.keys))
             .execute(conn)

@@ -9,6 +9,7 @@ use posthaste_core::{Message, OutboxOptions};
 use posthaste_postgres::{PostgresLogOutbox, PostgresLogStore, PostgresOutbox, PostgresStore};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::clock::now_micros;
@@ -81,6 +82,8 @@ pub(crate) struct Producers {
     pool: PgPool,
     workload: Workload,
     next: Arc<AtomicU32>,
+    /// Rows of a key are in order only if their transactions are: each of these is held until the commit.
+    keys: Arc<[Mutex<()>]>,
 }
 
 impl Producers {
@@ -96,6 +99,7 @@ impl Producers {
             pool,
             workload,
             next: Arc::new(AtomicU32::new(1)),
+            keys: (0..workload.keys).map(|_| Mutex::default()).collect(),
         })
     }
 
@@ -150,9 +154,7 @@ impl Producers {
     /// Begins a transaction with one row in it, and leaves it open.
     pub(crate) async fn begin_one(&self) -> anyhow::Result<sqlx::Transaction<'static, sqlx::Postgres>> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut tx = self.pool.begin().await?;
-        self.outbox.enqueue(&mut tx, vec![message(&self.workload, n)]).await?;
-        Ok(tx)
+        self.begin(n).await
     }
 
     pub(crate) async fn commit(&self, tx: sqlx::Transaction<'static, sqlx::Postgres>) -> anyhow::Result<()> {
@@ -165,9 +167,16 @@ impl Producers {
 
     async fn commit_next(&self) -> anyhow::Result<(u32, u64)> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut tx = self.pool.begin().await?;
-        self.outbox.enqueue(&mut tx, vec![message(&self.workload, n)]).await?;
+        // Whoever waits for a key is let in by turns, and nothing is waited for between the number and this.
+        let _key = self.keys[(n % self.workload.keys) as usize].lock().await;
+        let tx = self.begin(n).await?;
         self.outbox.commit(tx).await?;
         Ok((n, now_micros()))
+    }
+
+    async fn begin(&self, n: u32) -> anyhow::Result<sqlx::Transaction<'static, sqlx::Postgres>> {
+        let mut tx = self.pool.begin().await?;
+        self.outbox.enqueue(&mut tx, vec![message(&self.workload, n)]).await?;
+        Ok(tx)
     }
 }

@@ -66,9 +66,15 @@ pub(crate) fn order(drain: &Drain, database: &Database, brokers: Option<&Brokers
     }
 }
 
+/// Writes the rows that warm a process up.
+pub(crate) async fn fill_warm_up(conn: &mut PgConnection, drain: &Drain) -> anyhow::Result<()> {
+    let first = 1 - i64::from(drain.arm.warm_up_rows());
+    drain.arm.layout.fill(conn, &drain.workload, (first, 0)).await
+}
+
 /// Writes the backlog.
 pub(crate) async fn fill(database: &Database, conn: &mut PgConnection, drain: &Drain) -> anyhow::Result<()> {
-    let rows = (1, drain.workload.rows);
+    let rows = (1, i64::from(drain.workload.rows));
     drain.arm.layout.fill(conn, &drain.workload, rows).await?;
     database.settle_down(conn).await
 }

@@ -12,12 +12,11 @@ use crate::bench::Bench;
 use crate::brokers::{Brokers, SinkKind};
 use crate::process::WorkerProcess;
 use crate::producer::{Commits, Producers};
-use crate::run::{Drain, order};
+use crate::run::{Drain, fill_warm_up, order};
 use crate::series::real;
 use crate::server::Database;
 use crate::tally::Arrived;
 use crate::worker::protocol::{Done, Task, WorkOrder};
-use crate::workload::WARM_UP;
 
 /// The most rows that are written while a relay serves.
 const MOST_ROWS: u32 = 2_000_000;
@@ -43,7 +42,7 @@ impl<'a> Serving<'a> {
         let database = bench.server.database(arm.layout).await?;
         let brokers = Brokers::of(SinkKind::Mock, None)?.context("the mock has brokers")?;
         let mut conn = database.connect().await?;
-        arm.layout.fill(&mut conn, &drain.workload, (WARM_UP, WARM_UP)).await?;
+        fill_warm_up(&mut conn, &drain).await?;
         let worker = serve(&order(&drain, &database, Some(&brokers), Task::Serve)).await?;
         let producers = Producers::new(arm.layout, &database, drain.workload).await?;
         Ok(Self {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The topic of every row, which the maps of existing tables derive from their columns.
 pub(crate) const TOPIC: &str = "order-events";
 
-/// The number of rows that only warm up; they are not counted.
+/// The number of rows that only warm up, and of all with a number below it; they are not counted.
 pub(crate) const WARM_UP: u32 = 0;
 
 /// The rows of a run. Row `n` belongs to key `n % keys`, so rows of a key have growing numbers.
@@ -45,10 +45,11 @@ impl Workload {
 pub(crate) fn number_of(payload: &[u8]) -> Option<u32> {
     const FIELD: &[u8] = b"\"n\":";
     let at = payload.windows(FIELD.len()).position(|window| window == FIELD)?;
-    let digits = payload[at + FIELD.len()..]
-        .iter()
-        .skip_while(|byte| **byte == b' ')
-        .take_while(|byte| byte.is_ascii_digit());
+    let number = payload[at + FIELD.len()..].trim_ascii_start();
+    if number.starts_with(b"-") {
+        return Some(WARM_UP);
+    }
+    let digits = number.iter().take_while(|byte| byte.is_ascii_digit());
     let mut number = None;
     for digit in digits {
         number = Some(
@@ -72,6 +73,7 @@ mod tests {
         assert_eq!(payload.len(), 300);
         assert_eq!(number_of(payload.as_bytes()), Some(1_234_567));
         assert_eq!(number_of(b"{\"n\": 42, \"note\": \"x\"}"), Some(42));
+        assert_eq!(number_of(b"{\"n\":-7,\"note\":\"x\"}"), Some(WARM_UP));
         assert_eq!(number_of(b"{}"), None);
         assert_eq!(number_of(b"{\"n\":99999999999}"), None);
     }

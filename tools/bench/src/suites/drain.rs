@@ -66,7 +66,9 @@ async fn warm_up(bench: &Bench, results: &mut Results) {
 fn rows(extent: Extent, arm: &Arm, sink: SinkKind) -> u32 {
     match sink {
         SinkKind::Null if arm.is_fast() => extent.pick(100_000, 1_000_000),
-        _ => extent.pick(20_000, 150_000),
+        SinkKind::Kafka if arm.is_fast() => extent.pick(20_000, 300_000),
+        SinkKind::Mock if arm.is_fast() => extent.pick(20_000, 150_000),
+        _ => extent.pick(20_000, 60_000),
     }
 }
 

@@ -19,9 +19,9 @@ use crate::layout::Layout;
 use crate::tally::Tally;
 
 /// Rows of one read of a log.
-const LOG_BATCH: u32 = 1_000;
+const LOG_BATCH: u32 = 2_000;
 /// Rows of a log in flight. What a crash repeats at most.
-pub(crate) const LOG_IN_FLIGHT: u32 = 8_000;
+pub(crate) const LOG_IN_FLIGHT: u32 = 16_000;
 
 pub(super) struct RelayArm {
     layout: Layout,
