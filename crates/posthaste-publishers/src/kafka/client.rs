@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use posthaste_core::publisher::PublishError;
 use rdkafka::ClientConfig;
@@ -20,6 +20,9 @@ use super::topics::Topics;
 
 /// How long a producer lets messages wait for others to the same partition.
 const LINGER: &str = "linger.ms";
+
+/// How long messages without a key go to the same partition: twice `linger.ms` unless it is set.
+const STICKINESS: &str = "sticky.partitioning.linger.ms";
 
 /// What a cluster says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ impl KafkaClient {
         let prompt = if options.connection.sets(LINGER) {
             Arc::clone(&lone)
         } else {
-            slot(Role::Lone, config.clone().set(LINGER, "0"))
+            slot(Role::Lone, &without_linger(&config, &options))
         };
         // Settings that are wrong only together show when a client is made of them.
         prompt.producer().map_err(posthaste_kafka::InvalidConnection::from)?;
@@ -135,11 +138,13 @@ impl KafkaClient {
     /// Waits for answers that are on their way, and for the end of the producers' threads; returns whether they have ended.
     pub(super) async fn close(&self, within: Duration) -> bool {
         let slots = [&self.prompt, &self.lone, &self.lanes].map(Arc::clone);
+        let until = Instant::now() + within;
         let closing = tokio::task::spawn_blocking(move || {
             for slot in &slots {
                 slot.close();
             }
-            slots.iter().all(|slot| slot.wait_until_closed(within))
+            let left = || until.saturating_duration_since(Instant::now());
+            slots.iter().all(|slot| slot.wait_until_closed(left()))
         });
         closing.await.unwrap_or_default()
     }
@@ -153,6 +158,16 @@ impl KafkaClient {
         let lone = if is_light { &self.prompt } else { &self.lone };
         Producers::new(lone, (several && idempotent).then_some(&*self.lanes))
     }
+}
+
+/// The settings of a producer whose messages go out at once. Those without a key still keep to one partition for a moment.
+fn without_linger(config: &ClientConfig, options: &KafkaOptions) -> ClientConfig {
+    let mut config = config.clone();
+    config.set(LINGER, "0");
+    if !options.connection.sets(STICKINESS) {
+        config.set(STICKINESS, "4");
+    }
+    config
 }
 
 /// How long a question about topics or the cluster may take.

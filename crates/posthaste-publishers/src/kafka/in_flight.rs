@@ -11,9 +11,11 @@ use super::batch::Ongoing;
 /// A record's tag: the batch's slot, the record's position in it, and whether its lane is to be remembered.
 const POSITION_BITS: u32 = usize::BITS / 2;
 
-/// While no more messages are on their way, each is worth a request of its own: to wait for company would cost more time
-/// than it saves work.
-const MAX_LIGHT: usize = 64;
+/// While no more messages are on their way, to wait for company would cost more time than it saves work.
+const MAX_LIGHT: usize = 32;
+
+/// Most messages of a batch that do not wait. Of more the first would go alone, and the rest a round trip later.
+const MAX_LIGHT_BATCH: usize = 8;
 
 /// How long lanes are taken to be pipelined after two batches had messages of the same one.
 const PIPELINED_TTL: Duration = Duration::from_mins(1);
@@ -88,9 +90,9 @@ impl InFlight {
         slot
     }
 
-    /// Whether little is on its way.
-    pub(super) fn is_light(&self) -> bool {
-        self.messages.load(Ordering::Relaxed) <= MAX_LIGHT
+    /// Whether little is on its way, with this batch that has its slot.
+    pub(super) fn is_light(&self, batch: &Ongoing) -> bool {
+        batch.size() <= MAX_LIGHT_BATCH && self.messages.load(Ordering::Relaxed) <= MAX_LIGHT
     }
 
     /// The batch of a tag, the position there, and whether its lane is to be remembered.
@@ -101,8 +103,9 @@ impl InFlight {
         Some((batch, u32::try_from(position).ok()?, tag & 1 == 1))
     }
 
-    /// Puts each lane of a batch behind the part of it that an earlier batch has, if that is still on its way.
-    pub(super) fn line_up(&self, batch: &Arc<Ongoing>) {
+    /// Puts each lane of a batch behind the part of it that an earlier batch has, if that is still on its way; says whether
+    /// there is one.
+    pub(super) fn line_up(&self, batch: &Arc<Ongoing>) -> bool {
         let mut lanes = self.lanes();
         let mut shared = false;
         for (number, name) in (0..).zip(&batch.names) {
@@ -114,6 +117,7 @@ impl InFlight {
         if shared {
             lanes.shared = Some(Instant::now());
         }
+        shared
     }
 
     /// Whether batches share lanes these days.
@@ -125,10 +129,12 @@ impl InFlight {
     pub(super) fn leave(&self, slot: usize) {
         let batch = {
             let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+            let Some(batch) = slots.used[slot].take() else {
+                return;
+            };
             slots.free.push(slot);
-            slots.used[slot].take()
+            batch
         };
-        let Some(batch) = batch else { return };
         self.messages.fetch_sub(batch.size(), Ordering::Relaxed);
         let mut lanes = self.lanes();
         for name in batch.names.iter().flatten() {
@@ -156,15 +162,20 @@ mod tests {
     fn there_is_little_until_many_messages_are_on_their_way() {
         let in_flight = InFlight::default();
         let batch = |messages| Ongoing::of_lanes(&[messages], posthaste_core::Report::new(|_, _| {}));
-        let first = in_flight.enter(&batch(40));
-        assert!(in_flight.is_light());
-        let second = in_flight.enter(&batch(40));
-        assert!(!in_flight.is_light());
+        let small = batch(4);
+        let first = in_flight.enter(&small);
+        assert!(in_flight.is_light(&small));
+        let large = batch(30);
+        let second = in_flight.enter(&large);
+        assert!(!in_flight.is_light(&small), "beside a large one");
         in_flight.leave(first);
-        assert!(in_flight.is_light());
-        in_flight.leave(first);
+        assert!(!in_flight.is_light(&large), "it is large itself");
         in_flight.leave(second);
-        assert_eq!(in_flight.messages.load(Ordering::Relaxed), 0);
+        assert!(in_flight.is_light(&small));
+        in_flight.leave(second);
+        assert_eq!(in_flight.messages.load(Ordering::Relaxed), 0, "left once");
+        let slots = [in_flight.enter(&small), in_flight.enter(&large)];
+        assert_ne!(slots[0], slots[1]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct Directory {
     config: ClientConfig,
     observer: Arc<Observer>,
     topics: Arc<Topics>,
-    lone: Arc<Slot>,
+    producer: Arc<Slot>,
     /// How long one question may take.
     timeout: Duration,
     /// One for all questions, made with the first.
@@ -53,14 +53,14 @@ impl Directory {
         config: &ClientConfig,
         observer: &Arc<Observer>,
         topics: &Arc<Topics>,
-        lone: &Arc<Slot>,
+        producer: &Arc<Slot>,
         timeout: Duration,
     ) -> Arc<Self> {
         Arc::new(Self {
             config: config.clone(),
             observer: Arc::clone(observer),
             topics: Arc::clone(topics),
-            lone: Arc::clone(lone),
+            producer: Arc::clone(producer),
             timeout,
             admin: OnceCell::new(),
             refreshing: AtomicBool::new(false),
@@ -176,7 +176,7 @@ impl Directory {
             Absence::Long => 1,
             Absence::Unknown => topics::LOOKS,
         };
-        let producer = self.lone.producer()?;
+        let producer = self.producer.producer()?;
         let (name, timeout) = (topic.to_owned(), self.timeout);
         let asking = tokio::task::spawn_blocking(move || topics::partitions(producer.client(), &name, looks, timeout));
         let answer = asking.await.unwrap_or(Err(KafkaError::Canceled));

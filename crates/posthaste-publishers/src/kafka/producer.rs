@@ -216,8 +216,10 @@ impl Slot {
         if let Some(producer) = &*present {
             // A request that is too large for a topic fails with all that is in it.
             let fits = producer.batch_bytes <= self.shared.topics.smallest_limit();
-            // Topics that were not known when it was made have more partitions. What it holds is worth more than that.
-            let allows_enough = producer.requests >= self.requests() || producer.native().in_flight_count() > 0;
+            // Topics that were not known when it was made have more partitions. What it holds, or will be given by
+            // batches that wait for their turn, is worth more than that.
+            let is_needed = || Arc::strong_count(producer) > 1 || producer.native().in_flight_count() > 0;
+            let allows_enough = producer.requests >= self.requests() || is_needed();
             if fits && allows_enough && producer.client().fatal_error().is_none() {
                 return Ok(Arc::clone(producer));
             }

@@ -58,7 +58,7 @@ struct Publication<'a> {
     unusable: HashMap<String, PublishError>,
     /// Whether batches share lanes, so that each message with a key may be followed by others.
     pipelined: bool,
-    /// Whether little is on its way, so that messages need not wait for company.
+    /// Whether little is on its way, and nothing of its lanes, so that messages need not wait for company.
     is_light: bool,
     ongoing: &'a Arc<Ongoing>,
     slot: usize,
@@ -69,6 +69,8 @@ struct Entry<'a> {
     publisher: &'a KafkaClient,
     ongoing: Arc<Ongoing>,
     slot: usize,
+    /// Whether a lane of it stands behind an earlier batch.
+    is_behind: bool,
 }
 
 impl<'a> Entry<'a> {
@@ -78,11 +80,12 @@ impl<'a> Entry<'a> {
         let places = numbers.map(|number| batch.deliveries[*number as usize].place);
         let ongoing = Ongoing::new(places, &sorted.lanes, names, report);
         let slot = publisher.in_flight.enter(&ongoing);
-        publisher.in_flight.line_up(&ongoing);
+        let is_behind = publisher.in_flight.line_up(&ongoing);
         Self {
             publisher,
             ongoing,
             slot,
+            is_behind,
         }
     }
 }
@@ -155,10 +158,11 @@ impl<'a> Publication<'a> {
         let targets = Targets::new(&publisher.options.routes, &batch.deliveries);
         let topics = targets.topics.iter().flatten();
         let wanted: BTreeSet<String> = topics.map(|topic| topic.clone().into_owned()).collect();
-        let is_light = publisher.in_flight.is_light();
+        // A lane that is waited for goes on behind what is ahead of it: to wait for each answer would hold it up for good.
+        let is_light = !entry.is_behind && publisher.in_flight.is_light(&entry.ongoing);
         Self {
             unusable: publisher.learn(wanted).await,
-            pipelined: !is_light && publisher.in_flight.is_pipelined(),
+            pipelined: publisher.in_flight.is_pipelined(),
             is_light,
             publisher,
             batch,
@@ -171,7 +175,7 @@ impl<'a> Publication<'a> {
 
     /// Whether messages of one lane go out side by side.
     fn needs_lanes(&self) -> bool {
-        self.pipelined || self.sorted.lanes.iter().any(|lane| lane.len() > 1)
+        (self.pipelined && !self.is_light) || self.sorted.lanes.iter().any(|lane| lane.len() > 1)
     }
 
     fn destinations(&self) -> Destinations {
@@ -319,7 +323,11 @@ impl<'a> Publication<'a> {
                 .take_while(|position| self.target(*position) == number)
                 .count();
             let name = self.lane_name(lane, *next, topic, run);
-            let mode = self.send_mode(name, topic, target, producers);
+            let mode = if self.is_light && run == 1 {
+                SendMode::Alone
+            } else {
+                self.send_mode(name, topic, target, producers)
+            };
             let together = mode == SendMode::Together;
             let via = name.filter(|_| together).zip(producers.for_lanes());
             let via = via.map(|(name, generation)| Via { generation, name });

@@ -25,6 +25,8 @@ mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_cluster;
 #[cfg(feature = "kafka")]
+mod kafka_light;
+#[cfg(feature = "kafka")]
 mod kafka_limits;
 #[cfg(feature = "kafka")]
 mod kafka_mock;
