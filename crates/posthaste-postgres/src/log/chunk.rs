@@ -32,6 +32,8 @@ pub(super) struct Chunk {
     pub(super) bytes: u64,
     /// There may be more.
     pub(super) is_full: bool,
+    /// It ended before all rows of the statement were there.
+    pub(super) is_cut: bool,
     /// The table of failures is not empty, so that rows may have to wait behind others.
     pub(super) beside_failures: bool,
 }
@@ -60,6 +62,7 @@ impl Log {
                     Beside::Nothing => {}
                     Beside::Failures => {
                         chunk.beside_failures = true;
+                        chunk.is_cut = true;
                         break;
                     }
                     Beside::AnotherReader => return Err(shared_session()),
@@ -73,6 +76,7 @@ impl Log {
             chunk.messages.push(claimed);
             // Rows that have become much larger than those before them do not fill the memory.
             if chunk.bytes > 2 * READ_BYTES {
+                chunk.is_cut = true;
                 break;
             }
         }

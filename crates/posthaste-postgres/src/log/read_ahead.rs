@@ -7,8 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::chunk::{Chunk, Wanted};
 use super::error::LogResult;
@@ -19,19 +21,37 @@ use super::{Log, Shard};
 /// Most shards of a process that are read ahead: each takes one more connection.
 pub(super) const MAX_READ_AHEAD: usize = 4;
 
-/// After how long it is tried again when there was no connection for it, or that broke.
+/// After how long it is tried again when there was no connection for it, or that broke. It doubles with each time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How long it is waited for: the reader's own connection may be well where this one hangs.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a connection is kept that is not used.
+const KEEP_FOR: Duration = Duration::from_secs(1);
+
 /// What reads ahead for one reader.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
+    stage: Stage,
+    used_at: Option<Instant>,
+    /// When it did not work, and how often in a row.
+    failed: Option<(Instant, u32)>,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Apart,
+    /// Not waited for: the reader reads itself meanwhile.
+    Connecting(AbortOnDropHandle<LogResult<Box<Line>>>),
     /// Kept between reads, for as long as there is a backlog.
-    line: Option<Box<Line>>,
-    reading: Option<Reading>,
-    failed_at: Option<Instant>,
+    Ready(Box<Line>),
+    Reading {
+        after: i64,
+        task: AbortOnDropHandle<LogResult<Read>>,
+    },
 }
 
 /// A connection, and the right to have it.
@@ -42,20 +62,11 @@ struct Line {
     _permit: OwnedSemaphorePermit,
 }
 
-#[derive(Debug)]
-struct Reading {
-    after: i64,
-    task: JoinHandle<LogResult<(Box<Line>, Chunk)>>,
-}
-
-/// By what a read begins.
-enum Source {
-    Line(Box<Line>),
-    Permit(OwnedSemaphorePermit),
-}
+/// What was read, and the connection if it can be used again.
+type Read = (Option<Box<Line>>, Chunk);
 
 impl ReadAhead {
-    /// Begins a read, unless there is one.
+    /// Begins a read if there is a connection for it, and else to connect.
     pub(super) fn begin(
         &mut self,
         log: &Arc<Log>,
@@ -64,74 +75,125 @@ impl ReadAhead {
         lease: Duration,
         now: Instant,
     ) {
-        let failed_lately = |at: Instant| now.duration_since(at) < RETRY_INTERVAL;
-        if self.reading.is_some() || self.failed_at.is_some_and(failed_lately) {
-            return;
-        }
-        let source = match self.line.take() {
-            Some(line) => Source::Line(line),
-            None => match Arc::clone(&log.ahead_permits).try_acquire_owned() {
-                Ok(permit) => Source::Permit(permit),
-                Err(_) => return,
+        self.used_at = Some(now);
+        self.stage = match std::mem::take(&mut self.stage) {
+            Stage::Apart if !self.rests(now) => match Arc::clone(&log.ahead_permits).try_acquire_owned() {
+                Ok(permit) => connect(log, permit, lease),
+                Err(_) => Stage::Apart,
             },
+            Stage::Connecting(mut task) if task.is_finished() => match (&mut task).now_or_never() {
+                Some(Ok(Ok(line))) => read(log, shard, wanted, line, now),
+                Some(Ok(Err(error))) => self.fail(&posthaste_core::StoreError::from(error).to_string(), now),
+                _ => Stage::Apart,
+            },
+            Stage::Ready(line) => read(log, shard, wanted, line, now),
+            busy => busy,
         };
-        let (log, shard) = (Arc::clone(log), shard.cloned());
-        let task = tokio::spawn(async move {
-            let mut line = match source {
-                Source::Line(line) => line,
-                Source::Permit(permit) => Box::new(Line {
-                    link: log.connect_beside(lease).await?,
-                    texts: Texts::default(),
-                    _permit: permit,
-                }),
-            };
-            let chunk = log
-                .read_chunk(&mut line.link, shard.as_ref(), wanted, &mut line.texts, now)
-                .await?;
-            Ok((line, chunk))
-        });
-        self.reading = Some(Reading {
-            after: wanted.after,
-            task,
-        });
     }
 
     /// The rows beyond an id, if they are what is being read. If they cannot be read so, the reader reads them itself.
-    pub(super) async fn take(&mut self, after: i64, now: Instant) -> Option<Chunk> {
-        let reading = self.reading.as_mut().filter(|reading| reading.after == after)?;
-        // If this is cut short it is still there for the next call.
-        let read = tokio::time::timeout(TIMEOUT, &mut reading.task).await;
-        let reading = self.reading.take()?;
-        let Ok(read) = read else {
-            reading.task.abort();
-            tracing::debug!("the log is not read ahead for a while: its connection hangs");
-            self.failed_at = Some(now);
+    pub(super) async fn take(&mut self, after: i64, lease: Duration, now: Instant) -> Option<Chunk> {
+        let Stage::Reading { after: begun, task } = &mut self.stage else {
             return None;
         };
-        match read {
-            Ok(Ok((line, chunk))) => {
-                self.line = Some(line);
-                Some(chunk)
-            }
-            Ok(Err(error)) => {
-                let error = posthaste_core::StoreError::from(error);
-                tracing::debug!(%error, "the log is not read ahead for a while");
-                self.failed_at = Some(now);
-                None
-            }
-            Err(_) => None,
+        if *begun != after {
+            return None;
         }
+        // Less than a lease: the reader's connection is idle meanwhile.
+        let asked = Instant::now();
+        // If this is cut short it is still there for the next call.
+        let read = timeout(TIMEOUT.min(lease / 6), &mut *task).await;
+        let now = now + asked.elapsed();
+        self.used_at = Some(now);
+        let (stage, chunk) = match read {
+            Ok(Ok(Ok((line, chunk)))) => {
+                self.failed = None;
+                (line.map_or(Stage::Apart, Stage::Ready), Some(chunk))
+            }
+            Ok(Ok(Err(error))) => (
+                self.fail(&posthaste_core::StoreError::from(error).to_string(), now),
+                None,
+            ),
+            Ok(Err(_)) => (Stage::Apart, None),
+            Err(_) => (self.fail("its connection hangs", now), None),
+        };
+        self.stage = stage;
+        chunk
     }
 
     /// What is being read is worth nothing any more.
     pub(super) fn forget(&mut self) {
-        // The task ends by itself, and its connection with it.
-        self.reading = None;
+        if let Stage::Reading { .. } = self.stage {
+            self.stage = Stage::Apart;
+        }
     }
 
     /// There is no backlog any more: others may have the connection.
     pub(super) fn rest(&mut self) {
-        self.forget();
-        self.line = None;
+        self.stage = Stage::Apart;
+    }
+
+    /// Nothing is read ahead for now: others may have the connection if that lasts.
+    pub(super) fn is_unused(&mut self, now: Instant) {
+        if self.used_at.is_none_or(|at| now.duration_since(at) > KEEP_FOR) {
+            self.rest();
+        }
+    }
+
+    fn fail(&mut self, why: &str, now: Instant) -> Stage {
+        tracing::debug!("the log is not read ahead for a while: {why}");
+        let times = self.failed.map_or(1, |(_, times)| times.saturating_add(1));
+        self.failed = Some((now, times));
+        Stage::Apart
+    }
+
+    fn rests(&self, now: Instant) -> bool {
+        self.failed.is_some_and(|(at, times)| {
+            let wait = RETRY_INTERVAL.saturating_mul(1 << (times - 1).min(8));
+            now.duration_since(at) < wait.min(MAX_RETRY_INTERVAL)
+        })
+    }
+}
+
+fn connect(log: &Arc<Log>, permit: OwnedSemaphorePermit, lease: Duration) -> Stage {
+    let log = Arc::clone(log);
+    Stage::Connecting(AbortOnDropHandle::new(tokio::spawn(async move {
+        Ok(Box::new(Line {
+            link: log.connect_beside(lease).await?,
+            texts: Texts::default(),
+            _permit: permit,
+        }))
+    })))
+}
+
+fn read(log: &Arc<Log>, shard: Option<&Shard>, wanted: Wanted, mut line: Box<Line>, now: Instant) -> Stage {
+    let (log, shard) = (Arc::clone(log), shard.cloned());
+    let task = tokio::spawn(async move {
+        let Line { link, texts, .. } = &mut *line;
+        let chunk = log.read_chunk(link, shard.as_ref(), wanted, texts, now).await?;
+        // The server would go on sending, with a snapshot open, until the next statement.
+        Ok(((!chunk.is_cut).then_some(line), chunk))
+    });
+    Stage::Reading {
+        after: wanted.after,
+        task: AbortOnDropHandle::new(task),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_less_and_less() {
+        let mut ahead = ReadAhead::default();
+        let mut now = Instant::now();
+        assert!(!ahead.rests(now));
+        for wait in [10, 20, 40, 80, 160, 300, 300, 300, 300, 300] {
+            ahead.fail("", now);
+            assert!(ahead.rests(now + Duration::from_secs(wait - 1)));
+            now += Duration::from_secs(wait);
+            assert!(!ahead.rests(now));
+        }
     }
 }

@@ -146,6 +146,8 @@ impl Reader {
                 (session.stored, session.storing) = (stored, None);
                 (session.pid, session.link, session.idle_limit) = (link.pid, Some(link), lease);
                 session.keeping = Keeping::of(saved);
+                // Another one may have read meanwhile, and written down a failure before it ended.
+                session.tail.clear();
                 // What stands there may be older.
                 session.guard.reach = i64::MIN;
                 self.bound(session);

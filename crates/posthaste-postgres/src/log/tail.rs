@@ -82,9 +82,10 @@ impl Tail {
         self.next_rows > 0 && self.rows.back().is_some_and(is_whole)
     }
 
-    /// Whether so much is left that it is worth another connection.
+    /// Whether so much is left that it is worth another connection: as much as is read at a time.
     fn is_backlog(&self) -> bool {
-        self.next_rows >= MAX_ROWS && self.may_go_on()
+        let next_bytes = u64::from(self.next_rows).saturating_mul(self.row_bytes);
+        (self.next_rows >= MAX_ROWS || next_bytes >= READ_BYTES) && self.may_go_on()
     }
 
     fn take_in(&mut self, chunk: Chunk, now: Instant) {
@@ -94,7 +95,8 @@ impl Tail {
         }
         let count = u32::try_from(chunk.rows.len()).unwrap_or(u32::MAX);
         if count > 0 {
-            self.row_bytes = chunk.bytes / u64::from(count);
+            // A few small rows among large ones do not make the next read a large one.
+            self.row_bytes = (chunk.bytes / u64::from(count)).max(self.row_bytes / 2);
         }
         self.next_rows = if chunk.is_full {
             self.next_rows.max(count.saturating_mul(2))
@@ -105,15 +107,16 @@ impl Tail {
         append(&mut self.messages, chunk.messages);
     }
 
-    /// Where there are too few rows for a claim, no more than those that it lacks: what was read is handed out as it lies
-    /// then, while the rest of a read would have to be copied twice, and so that of each read after it.
+    /// Rows for whole claims, and where there are too few for one, no more than it lacks: what was read is handed out as it
+    /// lies then, while the rest of a read would have to be copied twice, and so that of each read after it.
     fn rows_to_read(&self, limit: u32) -> u32 {
         let by_bytes = READ_BYTES / self.row_bytes.max(1);
         let most = u32::try_from(by_bytes).unwrap_or(u32::MAX).min(limit.max(MAX_ROWS));
         let there = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
         let lacking = limit.checked_sub(there).filter(|lacking| there > 0 && *lacking > 0);
         let rows = self.next_rows.clamp(FIRST_ROWS, MAX_ROWS.max(limit)).min(most);
-        rows.min(lacking.unwrap_or(u32::MAX)).max(1)
+        let whole = if rows > limit { rows - rows % limit } else { rows };
+        whole.min(lacking.unwrap_or(u32::MAX)).max(1)
     }
 }
 
@@ -134,18 +137,20 @@ impl Reader {
         }
         let suspicious = !session.reader.suspects.is_empty();
         if suspicious || beside_failures || !session.reader.only_tail() || !session.reader.has_room() {
+            session.tail.ahead.is_unused(now);
             return Ok(None);
         }
-        let mut has_read = false;
+        let (mut has_read, mut is_confirmed) = (false, false);
         while session.tail.wants_more(request, has_read) {
-            has_read |= self.read_tail(session, request.limit, now).await?;
+            is_confirmed = self.read_tail(session, request.limit, now).await?;
+            has_read |= is_confirmed;
             if session.tail.failures_at == Some(now) {
                 session.tail.clear();
                 return Ok(None);
             }
         }
-        if !has_read {
-            // Whoever has lost the lock hands out nothing more.
+        if !is_confirmed {
+            // Whoever has lost the lock hands out nothing more, and it may be lost since the last read of its own.
             self.confirm_reader(session).await?;
         }
         let count = session.tail.fitting(request.limit, request.max_bytes);
@@ -179,7 +184,7 @@ impl Reader {
         let Session { link, tail, .. } = session;
         let Some(link) = link else { return Ok(true) };
         let after = tail.rows.back().map_or(hi, |last| last.id);
-        let ahead = tail.ahead.take(after, now).await;
+        let ahead = tail.ahead.take(after, lease, now).await;
         let is_ahead = ahead.is_some();
         let chunk = if let Some(chunk) = ahead {
             chunk

@@ -11,7 +11,7 @@ use posthaste_core::{MessageId, RelayStore};
 use crate::fixture::{Log, numbered, payloads, request};
 
 const PATIENCE: Duration = Duration::from_mins(2);
-const ROWS: usize = 20_000;
+const ROWS: usize = 60_000;
 
 /// Most shards of one relay that are read ahead.
 const MOST: i64 = 4;
@@ -35,6 +35,48 @@ impl Log {
         let schema = self.store.map().schema().unwrap().as_str();
         sqlx::query_scalar(
             "select count(*) from pg_stat_activity a
+             where a.application_name = $1 and a.query like '-- Reads on beyond%'
+                 and a.pid not in (select pid from pg_locks where locktype = 'advisory' and pid is not null)",
+        )
+        .bind(schema)
+        .fetch_one(&self.pool)
+        .await
+        .unwrap()
+    }
+
+    async fn enqueue_backlog(&self) {
+        for first in (0..ROWS).step_by(5_000) {
+            self.enqueue(numbered(first..first + 5_000)).await;
+        }
+    }
+
+    /// Claims and settles until the next rows are read ahead; returns how many came.
+    async fn settle_until_ahead(&self) -> usize {
+        let mut count = 0;
+        loop {
+            let token = LeaseToken::new();
+            let claimed = self.claim_as(token, 1_000).await;
+            assert!(!claimed.is_empty(), "nothing was read ahead of {count} rows");
+            self.settle_all(token, &claimed).await;
+            count += claimed.len();
+            if self.ahead().await == 1 {
+                return count;
+            }
+            // It takes a moment to connect.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Stops or continues the server's process that reads ahead.
+    async fn signal_ahead(&self, pid: i32, signal: &str) {
+        let sent = tokio::process::Command::new("kill").args([signal, &pid.to_string()]).status().await;
+        assert!(sent.unwrap().success());
+    }
+
+    async fn pid_ahead(&self) -> i32 {
+        let schema = self.store.map().schema().unwrap().as_str();
+        sqlx::query_scalar(
+            "select a.pid from pg_stat_activity a
              where a.application_name = $1 and a.query like '-- Reads on beyond%'
                  and a.pid not in (select pid from pg_locks where locktype = 'advisory' and pid is not null)",
         )
@@ -85,9 +127,7 @@ impl Arrived {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_is_read_ahead_on_another_connection_until_it_is_over() {
     let log = Log::fresh().await;
-    for first in (0..ROWS).step_by(5_000) {
-        log.enqueue(numbered(first..first + 5_000)).await;
-    }
+    log.enqueue_backlog().await;
     let mut arrived = Arrived::default();
     let mut most = 0;
     loop {
@@ -109,38 +149,29 @@ async fn a_backlog_is_read_ahead_on_another_connection_until_it_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_read_ahead_of_a_failure_waits_behind_it() {
     let log = Log::fresh().await;
-    log.enqueue(numbered(0..5_000)).await;
-    // All that the first reads have taken, so that what comes next was read ahead, by now.
-    let (first, second) = (LeaseToken::new(), LeaseToken::new());
+    log.enqueue_backlog().await;
+    let before = log.settle_until_ahead().await;
+    let first = LeaseToken::new();
     let mut claimed = log.claim_as(first, 1_000).await;
-    log.eventually_ahead(1).await;
-    // Beside those in flight, as from a publisher that keeps the order of a key by itself.
-    let pipelined = ClaimRequest {
-        pipelined: true,
-        ..request(second, 920)
-    };
-    let more = log.store.claim(&pipelined).await.unwrap().messages;
-    assert_eq!((claimed.len(), more.len()), (1_000, 920));
-    log.settle_all(second, &more).await;
+    assert_eq!(claimed.len(), 1_000);
     // Nothing behind it was handed out before.
     let of_other_keys = claimed.split_off(1);
     log.settle_all(first, &of_other_keys).await;
+    assert_eq!(number(&claimed[0]), before);
     let failed = claimed[0].message.id;
     let (delay, error) = (Duration::from_hours(1), "refused".to_owned());
     log.settle(first, failed, Verdict::Retry { delay, error }).await;
     let begun = Instant::now();
     let mut rest = BTreeSet::new();
-    while rest.len() < (1_920..5_000).filter(|number| number % 7 != 0).count() {
+    let is_of_another_key = |number: &usize| number % 7 != before % 7;
+    while rest.len() < (before + 1_000..ROWS).filter(is_of_another_key).count() {
         let token = LeaseToken::new();
         let claimed = log.claim_as(token, 1_000).await;
         log.settle_all(token, &claimed).await;
         rest.extend(claimed.iter().map(number));
         assert!(begun.elapsed() < PATIENCE, "{} came", rest.len());
     }
-    assert!(
-        rest.iter().all(|number| number % 7 != 0),
-        "the key of the failure waits"
-    );
+    assert!(rest.iter().all(is_of_another_key), "the key of the failure waits");
 }
 
 /// Another relay has the lock, and what this one read ahead goes out there.
@@ -148,11 +179,8 @@ async fn what_was_read_ahead_of_a_failure_waits_behind_it() {
 async fn whoever_lost_the_lock_hands_out_nothing_that_was_read_ahead() {
     let log = Log::fresh().await;
     let other = Log::over(log.pool.clone(), log.store.map().clone());
-    log.enqueue(numbered(0..10_000)).await;
-    let token = LeaseToken::new();
-    let claimed = log.claim_as(token, 1_920).await;
-    log.settle_all(token, &claimed).await;
-    log.eventually_ahead(1).await;
+    log.enqueue_backlog().await;
+    log.settle_until_ahead().await;
     log.run(
         "select pg_terminate_backend(l.pid) from pg_locks l
          where l.locktype = 'advisory' and l.granted
@@ -182,13 +210,13 @@ async fn of_many_shards_only_some_are_read_ahead() {
     let log = Log::fresh().await;
     log.raise(8).await;
     let message = |n: usize| Message::new("orders", n.to_string()).key(format!("k{}", n % 997));
-    for first in (0..40_000).step_by(10_000) {
+    for first in (0..80_000).step_by(10_000) {
         log.enqueue((first..first + 10_000).map(message).collect()).await;
     }
     let begun = Instant::now();
     let mut arrived = Arrived::default();
     let mut most = 0;
-    while arrived.all.len() < 40_000 {
+    while arrived.all.len() < 80_000 {
         let token = LeaseToken::new();
         let claimed = log.claim_as(token, 1_000).await;
         arrived.note(&claimed);
@@ -197,4 +225,75 @@ async fn of_many_shards_only_some_are_read_ahead() {
         assert!(begun.elapsed() < PATIENCE, "{} came", arrived.all.len());
     }
     assert!((1..=MOST).contains(&most), "{most} connections");
+}
+
+/// The server's process does not answer, as where the network swallows what is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_hangs_delays_the_reader_for_less_than_its_lease() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let log = Log::fresh().await;
+    log.enqueue_backlog().await;
+    let claim = |token| ClaimRequest {
+        lease: LEASE,
+        ..request(token, 1_000)
+    };
+    let mut arrived = Arrived::default();
+    let pid = loop {
+        let token = LeaseToken::new();
+        let claimed = log.store.claim(&claim(token)).await.unwrap().messages;
+        arrived.note(&claimed);
+        log.settle_all(token, &claimed).await;
+        if log.ahead().await == 1 {
+            break log.pid_ahead().await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    log.signal_ahead(pid, "-STOP").await;
+    let begun = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while arrived.all.len() < ROWS {
+        let (token, asked) = (LeaseToken::new(), Instant::now());
+        let claimed = log.store.claim(&claim(token)).await.unwrap().messages;
+        slowest = slowest.max(asked.elapsed());
+        arrived.note(&claimed);
+        log.settle_all(token, &claimed).await;
+    }
+    let took = begun.elapsed();
+    log.signal_ahead(pid, "-CONT").await;
+    assert!(slowest < LEASE / 2, "one claim took {slowest:?}");
+    assert!(took < Duration::from_secs(30), "it was waited for again and again: {took:?}");
+}
+
+/// Rows become large while they are read ahead: the server is not left with the rest of its answer, and a snapshot open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_rows_are_read_ahead_and_no_server_is_left_sending() {
+    let log = Log::fresh().await;
+    let large = |n: usize| Message::new("orders", format!("{n:0300000}")).key(format!("k{}", n % 7));
+    log.enqueue_backlog().await;
+    for first in (ROWS..ROWS + 200).step_by(40) {
+        log.enqueue((first..first + 40).map(large).collect()).await;
+    }
+    let mut arrived = Arrived::default();
+    let mut most = 0;
+    while arrived.all.len() < ROWS + 200 {
+        let token = LeaseToken::new();
+        let some = ClaimRequest {
+            max_bytes: 4 << 20,
+            ..request(token, 1_000)
+        };
+        let claimed = log.store.claim(&some).await.unwrap().messages;
+        arrived.note(&claimed);
+        log.settle_all(token, &claimed).await;
+        if arrived.all.len() > ROWS + 20 {
+            most = most.max(log.ahead().await);
+            let sending = log
+                .count(
+                    "select count(*) from pg_stat_activity where application_name = current_schema()
+                     and wait_event = 'ClientWrite' and query_start < clock_timestamp() - interval '2 seconds'",
+                )
+                .await;
+            assert_eq!(sending, 0);
+        }
+    }
+    assert_eq!(most, 1, "large rows are read ahead, too");
 }
