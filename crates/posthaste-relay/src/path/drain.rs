@@ -28,6 +28,9 @@ const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 /// A drain waits so long for shards that another relay hands over, or leaves at its end: longer than relays take to notice.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long the locks of one that was killed may outlive the news of it.
+const LOCK_LINGER: Duration = Duration::from_secs(1);
+
 /// How often it looks for them.
 const HANDOVER_POLL: Duration = Duration::from_millis(50);
 
@@ -73,7 +76,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
     let (mut failures, mut in_vain) = (0, 0);
     let mut failing_since = None;
     let mut looked_again = false;
-    let mut idle_since = None;
+    let mut handover = Handover::default();
     let mut delivered_at_pause = None;
     loop {
         wait_for_room(claimer.engine).await;
@@ -121,14 +124,16 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
         match found {
             Found::Nothing if before == Load::default() => {
                 if !claimer.scan_budget.backlog() {
+                    let has_company = claimer.engine.store.reading().has_company;
+                    if looked_again && handover.may_come(has_company, asked) {
+                        // Not counted anew each time: that takes long where much is left.
+                        sleep(HANDOVER_POLL).await;
+                        continue;
+                    }
                     let remaining = still_due(claimer.engine).await?;
-                    let waits = looked_again && may_be_handed_over(claimer.engine, &mut idle_since);
-                    if remaining == 0 || (looked_again && !waits) {
+                    if remaining == 0 || looked_again {
                         totals.remaining(remaining);
                         return Ok(());
-                    }
-                    if waits {
-                        sleep(HANDOVER_POLL).await;
                     }
                     // What came meanwhile, or was freed, is delivered too.
                     looked_again = true;
@@ -165,13 +170,28 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
         }
         in_vain = 0;
         looked_again = false;
-        idle_since = None;
+        handover = Handover::default();
     }
 }
 
-/// Whether what is due may be in a shard that another relay is about to leave to this one.
-fn may_be_handed_over(engine: &Engine, idle_since: &mut Option<Instant>) -> bool {
-    engine.store.reading().has_company && idle_since.get_or_insert_with(Instant::now).elapsed() < HANDOVER_TIMEOUT
+/// The wait for shards that another relay may leave to this one.
+#[derive(Debug, Default)]
+struct Handover {
+    idle_since: Option<Instant>,
+    /// When another relay was seen last.
+    company_at: Option<Instant>,
+}
+
+impl Handover {
+    /// Whether a claim that began at `asked`, and found nothing, may have been too early.
+    fn may_come(&mut self, has_company: bool, asked: Instant) -> bool {
+        if has_company {
+            self.company_at = Some(asked);
+        }
+        let idle_since = *self.idle_since.get_or_insert(asked);
+        let was_there = |at: Instant| asked.duration_since(at) < LOCK_LINGER;
+        self.company_at.is_some_and(was_there) && asked.duration_since(idle_since) < HANDOVER_TIMEOUT
+    }
 }
 
 /// How many rows are due, or held by others, though no claim gets them. Not counted within topics or a tenant.
@@ -217,4 +237,23 @@ fn may_pass(error: &StoreError, failures: u32, since: Instant) -> bool {
     // Each wait for a lock may be long.
     let waits_too_long = error.kind == StoreErrorKind::Contention && since.elapsed() >= MAX_DRAIN_LOCKS;
     error.kind.is_transient() && failures < MAX_DRAIN_FAILURES && !waits_too_long
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_waited_for_beside_another_relay_and_a_moment_longer() {
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        assert!(!Handover::default().may_come(false, begun), "alone");
+        let mut handover = Handover::default();
+        assert!(handover.may_come(true, at(0)) && handover.may_come(true, at(500)));
+        assert!(handover.may_come(false, at(1_400)), "its locks may still be there");
+        assert!(!handover.may_come(false, at(1_500)));
+        let mut handover = Handover::default();
+        assert!(handover.may_come(true, at(0)) && handover.may_come(true, at(2_999)));
+        assert!(!handover.may_come(true, at(3_000)), "it keeps them");
+    }
 }
