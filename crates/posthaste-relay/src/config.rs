@@ -38,7 +38,7 @@ pub struct RelayConfig {
     /// default too.
     pub batch_size: u32,
     /// Most messages claimed and not yet settled. The next batch is claimed while this one is in flight as long as a
-    /// whole batch has room. Defaults to 2,000; to 20,000 for such a log.
+    /// whole batch has room. Defaults to 2,000; to 16,000 for such a log.
     pub max_in_flight: u32,
     /// Most payload bytes claimed and not yet settled. Bounds the relay's memory. Defaults to 32 MiB.
     pub max_in_flight_bytes: u64,

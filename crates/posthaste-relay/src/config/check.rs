@@ -16,7 +16,7 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 /// The batch and the window of a log that is read fast: a batch takes a moment to read, and some milliseconds to be
 /// acknowledged.
-const LOG_WINDOWS: (u32, u32) = (2_000, 20_000);
+const LOG_WINDOWS: (u32, u32) = (2_000, 16_000);
 
 fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(), InvalidConfig> {
     if good {

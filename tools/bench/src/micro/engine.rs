@@ -21,7 +21,7 @@ use super::report::{self, Figure, Target};
 use crate::extent::Extent;
 
 /// The windows that are compared: those of a fast log, and those of a queue.
-const WINDOWS: [(u32, u32); 2] = [(2_000, 20_000), (500, 2_000)];
+const WINDOWS: [(u32, u32); 2] = [(2_000, 16_000), (500, 2_000)];
 
 /// Microseconds of CPU that a message may cost.
 const MAX_CPU: f64 = 1.5;
