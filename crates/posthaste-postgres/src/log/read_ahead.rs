@@ -134,7 +134,7 @@ impl ReadAhead {
     }
 
     /// Nothing is read ahead for now: others may have the connection if that lasts.
-    pub(super) fn is_unused(&mut self, now: Instant) {
+    pub(super) fn rest_if_unused(&mut self, now: Instant) {
         if self.used_at.is_none_or(|at| now.duration_since(at) > KEEP_FOR) {
             self.rest();
         }

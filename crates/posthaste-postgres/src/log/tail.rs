@@ -137,7 +137,7 @@ impl Reader {
         }
         let suspicious = !session.reader.suspects.is_empty();
         if suspicious || beside_failures || !session.reader.only_tail() || !session.reader.has_room() {
-            session.tail.ahead.is_unused(now);
+            session.tail.ahead.rest_if_unused(now);
             return Ok(None);
         }
         let (mut has_read, mut is_confirmed) = (false, false);

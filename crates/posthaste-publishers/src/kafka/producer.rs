@@ -402,8 +402,12 @@ mod tests {
         while first.native().in_flight_count() > 0 && since.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(POLL_INTERVAL);
         }
+        let held = slot.producer().unwrap();
+        assert!(Arc::ptr_eq(&first, &held), "a batch may wait for its turn with it");
+        let generation = first.generation;
+        drop((first, held));
         let second = slot.producer().unwrap();
-        assert_eq!((second.requests, first.is_retired()), (Some(4), true));
+        assert_eq!((second.requests, second.generation), (Some(4), generation + 1));
         shared.topics.forget("b");
         assert!(
             Arc::ptr_eq(&second, &slot.producer().unwrap()),
