@@ -1,6 +1,7 @@
 //! A backlog is read ahead on another connection, which changes nothing about what comes, nor about its order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use posthaste_core::Message;
@@ -67,12 +68,6 @@ impl Log {
         }
     }
 
-    /// Stops or continues the server's process that reads ahead.
-    async fn signal_ahead(&self, pid: i32, signal: &str) {
-        let sent = tokio::process::Command::new("kill").args([signal, &pid.to_string()]).status().await;
-        assert!(sent.unwrap().success());
-    }
-
     async fn pid_ahead(&self) -> i32 {
         let schema = self.store.map().schema().unwrap().as_str();
         sqlx::query_scalar(
@@ -96,6 +91,12 @@ impl Log {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// Stops or continues a process of the server.
+fn signal(pid: i32, signal: &str) {
+    let sent = Command::new("kill").args([signal, &pid.to_string()]).status();
+    assert!(sent.unwrap().success());
 }
 
 /// The number of a message.
@@ -198,11 +199,12 @@ async fn whoever_lost_the_lock_hands_out_nothing_that_was_read_ahead() {
         found = other.claim(1_000).await;
         assert!(begun.elapsed() < PATIENCE, "the other relay gets nothing");
     }
-    let late = log.store.claim(&request(LeaseToken::new(), 1_000)).await;
-    assert!(
-        late.is_ok_and(|claim| claim.messages.is_empty()),
-        "it reads no more, whatever it has in memory"
-    );
+    // Its connection has ended, as the first claim may say; none hands out anything.
+    for _ in 0..3 {
+        let late = log.store.claim(&request(LeaseToken::new(), 1_000)).await;
+        let count = late.map_or(0, |claim| claim.messages.len());
+        assert_eq!(count, 0, "it reads no more, whatever it has in memory");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,7 +250,7 @@ async fn a_connection_that_hangs_delays_the_reader_for_less_than_its_lease() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    log.signal_ahead(pid, "-STOP").await;
+    signal(pid, "-STOP");
     let begun = Instant::now();
     let mut slowest = Duration::ZERO;
     while arrived.all.len() < ROWS {
@@ -259,7 +261,7 @@ async fn a_connection_that_hangs_delays_the_reader_for_less_than_its_lease() {
         log.settle_all(token, &claimed).await;
     }
     let took = begun.elapsed();
-    log.signal_ahead(pid, "-CONT").await;
+    signal(pid, "-CONT");
     assert!(slowest < LEASE / 2, "one claim took {slowest:?}");
     assert!(took < Duration::from_secs(30), "it was waited for again and again: {took:?}");
 }
@@ -268,7 +270,7 @@ async fn a_connection_that_hangs_delays_the_reader_for_less_than_its_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_rows_are_read_ahead_and_no_server_is_left_sending() {
     let log = Log::fresh().await;
-    let large = |n: usize| Message::new("orders", format!("{n:0300000}")).key(format!("k{}", n % 7));
+    let large = |n: usize| Message::new("orders", format!("{}{n}", "0".repeat(300_000))).key(format!("k{}", n % 7));
     log.enqueue_backlog().await;
     for first in (ROWS..ROWS + 200).step_by(40) {
         log.enqueue((first..first + 40).map(large).collect()).await;
