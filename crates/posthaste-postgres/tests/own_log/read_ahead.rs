@@ -263,7 +263,10 @@ async fn a_connection_that_hangs_delays_the_reader_for_less_than_its_lease() {
     let took = begun.elapsed();
     signal(pid, "-CONT");
     assert!(slowest < LEASE / 2, "one claim took {slowest:?}");
-    assert!(took < Duration::from_secs(30), "it was waited for again and again: {took:?}");
+    assert!(
+        took < Duration::from_secs(30),
+        "it was waited for again and again: {took:?}"
+    );
 }
 
 /// Rows become large while they are read ahead: the server is not left with the rest of its answer, and a snapshot open.

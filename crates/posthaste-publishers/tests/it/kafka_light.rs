@@ -51,7 +51,10 @@ async fn a_key_with_a_message_in_each_batch_does_not_wait_for_each_answer() {
     let begun = Instant::now();
     let outcomes = join_all(batches.iter().map(|batch| publish(&publisher, batch))).await;
     let took = begun.elapsed();
-    assert!(outcomes.iter().all(|outcomes| *outcomes == [Outcome::DELIVERED]), "{outcomes:?}");
+    assert!(
+        outcomes.iter().all(|outcomes| *outcomes == [Outcome::DELIVERED]),
+        "{outcomes:?}"
+    );
     assert_eq!(topic.payloads("k"), numbers(0..2 + BATCHES));
     let one_by_one = ROUND_TRIP * u32::try_from(BATCHES).unwrap();
     assert!(took < one_by_one / 3, "{took:?}");

@@ -75,8 +75,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
     let mut retry_logger = RetryLogger::new(CLAIMING, &claimer.engine.health);
     let (mut failures, mut in_vain) = (0, 0);
     let mut failing_since = None;
-    let mut looked_again = false;
-    let mut handover = Handover::default();
+    let mut idleness = Idleness::default();
     let mut delivered_at_pause = None;
     loop {
         wait_for_room(claimer.engine).await;
@@ -124,19 +123,9 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
         match found {
             Found::Nothing if before == Load::default() => {
                 if !claimer.scan_budget.backlog() {
-                    let has_company = claimer.engine.store.reading().has_company;
-                    if looked_again && handover.may_come(has_company, asked) {
-                        // Not counted anew each time: that takes long where much is left.
-                        sleep(HANDOVER_POLL).await;
-                        continue;
-                    }
-                    let remaining = still_due(claimer.engine).await?;
-                    if remaining == 0 || looked_again {
-                        totals.remaining(remaining);
+                    if idleness.is_over(claimer.engine, asked).await? {
                         return Ok(());
                     }
-                    // What came meanwhile, or was freed, is delivered too.
-                    looked_again = true;
                     continue;
                 }
                 // That look may have ended early; the next one sees everything.
@@ -169,8 +158,34 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
             Found::Some | Found::FullBatch | Found::Further | Found::Trial(_) | Found::Unclaimable => {}
         }
         in_vain = 0;
-        looked_again = false;
-        handover = Handover::default();
+        idleness = Idleness::default();
+    }
+}
+
+/// What a drain has seen since its claims find nothing.
+#[derive(Debug, Default)]
+struct Idleness {
+    looked_again: bool,
+    handover: Handover,
+}
+
+impl Idleness {
+    /// Whether nothing more is to come, after a claim that began at `asked`.
+    async fn is_over(&mut self, engine: &Engine, asked: Instant) -> Result<bool, StoreError> {
+        let has_company = engine.store.reading().has_company;
+        if self.looked_again && self.handover.may_come(has_company, asked) {
+            // Not counted anew each time: that takes long where much is left.
+            sleep(HANDOVER_POLL).await;
+            return Ok(false);
+        }
+        let remaining = still_due(engine).await?;
+        if remaining > 0 && !self.looked_again {
+            // What came meanwhile, or was freed, is delivered too.
+            self.looked_again = true;
+            return Ok(false);
+        }
+        engine.totals.remaining(remaining);
+        Ok(true)
     }
 }
 
