@@ -9,6 +9,7 @@ pub(crate) mod janitor;
 pub(crate) mod letters;
 pub(crate) mod probe;
 pub(crate) mod pulse;
+pub(crate) mod reclaim_logger;
 pub(crate) mod retry_logger;
 pub(crate) mod sampler;
 pub(crate) mod shards;

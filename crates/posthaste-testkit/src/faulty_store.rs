@@ -342,6 +342,10 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.reading()
     }
 
+    async fn rescan(&self) {
+        self.inner.rescan().await;
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         self.answering().await;
         self.inner.close().await
@@ -355,6 +359,11 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
     async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
         self.answering().await;
         self.inner.left_in_queue().await
+    }
+
+    async fn left_in_log(&self) -> Result<u64, StoreError> {
+        self.answering().await;
+        self.inner.left_in_log().await
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

@@ -114,6 +114,26 @@ impl StoreError {
         })
     }
 
+    /// Messages are in a log beside the queue that is served, and nobody reads it.
+    ///
+    /// # Errors
+    /// If there are some.
+    pub fn refuse_left_in_log(messages: u64) -> Result<(), Self> {
+        let messages = match messages {
+            0 => return Ok(()),
+            1 => "1 message waits".to_owned(),
+            more => format!("{more} messages wait"),
+        };
+        Err(Self {
+            kind: StoreErrorKind::Other,
+            message: format!("{messages} in the log beside this queue, which nobody reads"),
+            remedy: Some(
+                "run a relay with database.layout = \"log\", in place of this one if the queue is not used any more",
+            ),
+            source: None,
+        })
+    }
+
     /// A page cannot begin after a row that is gone.
     pub fn gone(after: MessageId) -> Self {
         Self {

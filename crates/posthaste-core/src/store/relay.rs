@@ -49,6 +49,8 @@ pub struct StoreRequirements {
 ///   for, or only for a moment: it is named as busy, and its neighbours are settled.
 /// - **extend** prolongs the leases that are still held under the token. Rows that another transaction has locked are
 ///   not waited for either, and are neither prolonged nor lost.
+/// - **rescan** lets the next claim look at all that is due, for stores whose claims look at some of it from time to time only. A
+///   drain asks for it before it ends.
 /// - **recover** takes back rows from workers that crashed, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
 ///   they have used all their attempts. Those that the database refuses to change are named and keep no others.
@@ -79,6 +81,9 @@ pub trait RelayStore: Send + Sync + 'static {
 
     /// Prolongs leases; says which of them are still held.
     async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError>;
+
+    /// Lets the next claim look at everything.
+    async fn rescan(&self) {}
 
     /// What the table asks of the engine.
     fn requirements(&self) -> StoreRequirements {
@@ -157,6 +162,12 @@ pub trait RelayStore: Send + Sync + 'static {
         Ok(OutboxStats::default())
     }
 
+    /// How many messages wait in a log beside this outbox that nobody reads: its relays do not serve it. Nothing where there is no
+    /// such log.
+    async fn left_in_log(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     /// Whether everything is there that a relay of this scope needs: connection, tables, rights. Also writes every verdict
     /// once, to rows of the scope, in a transaction that is rolled back, so that what the database would refuse is known
     /// before anything is published. Rows of others are left alone: what their triggers say is not about this relay.
@@ -180,6 +191,10 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
 
     async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
         (**self).extend(request).await
+    }
+
+    async fn rescan(&self) {
+        (**self).rescan().await;
     }
 
     fn requirements(&self) -> StoreRequirements {
@@ -240,6 +255,10 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
 
     async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
         (**self).left_in_queue().await
+    }
+
+    async fn left_in_log(&self) -> Result<u64, StoreError> {
+        (**self).left_in_log().await
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

@@ -115,6 +115,8 @@ impl Answer {
         const CONNECTION: &str = "the connection is not what the receiver wants; correct the scheme of the publisher's url, or \
                                   its tls.cert_file and tls.key_file";
         const WAIT: &str = "the receiver has trouble; it is tried again until it works";
+        // This also ends the error of a message whose attempts are used up, so it must not promise another one.
+        const TROUBLE: &str = "the receiver has trouble; its own log says why";
         const TEXT: &str = "the receiver refuses what the event says; correct it, or the publisher's format";
         const THREAD: &str = "this webhook belongs to a forum; add ?thread_id=… to the publisher's url";
         const SLOWER: &str = "the receiver asks to wait; lower the publisher's concurrency if this happens often";
@@ -133,9 +135,9 @@ impl Answer {
             503 if let Some(pause) = self.pause => throttled(pause),
             // Gateways that find no server behind them; 520 to 530 are Cloudflare's.
             502..=504 | 520..=530 => (ErrorKind::Transport, WAIT),
-            500..=599 => (ErrorKind::Transient, WAIT),
+            500..=599 => (ErrorKind::Transient, TROUBLE),
             // 408, 409 and 425 among them: may pass, and nothing says that others fare the same.
-            _ => (ErrorKind::Transient, "see what the receiver says; it is tried again"),
+            _ => (ErrorKind::Transient, "see what the receiver says"),
         })
     }
 }
@@ -237,6 +239,15 @@ mod tests {
         let error = outcome(&forum).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Transport);
         assert!(error.message.contains("thread_id"), "{error}");
+    }
+
+    /// It is what is said of a message whose attempts are used up.
+    #[test]
+    fn an_error_that_counts_as_an_attempt_promises_no_other() {
+        for status in [408, 409, 418, 425, 500, 501, 505] {
+            let error = outcome(&answer(status, &[], "")).unwrap_err();
+            assert!(!error.message.contains("tried again"), "{error}");
+        }
     }
 
     #[test]

@@ -132,11 +132,20 @@ impl RelayConfig {
 
     fn check_sizes(&self) -> Result<(), InvalidConfig> {
         check(self.batch_size > 0, "batch_size", self.batch_size, "must be at least 1")?;
+        // Nobody who chose a batch alone has seen this number.
+        let which = if self.max_in_flight == Self::default().max_in_flight {
+            ", and this is what it is if it is not set: set it as well"
+        } else {
+            ""
+        };
         check(
             self.max_in_flight >= self.batch_size,
             "max_in_flight",
             self.max_in_flight,
-            "must be at least batch_size, or nothing could be claimed",
+            &format!(
+                "must be at least batch_size = {}, or nothing could be claimed{which}",
+                self.batch_size
+            ),
         )?;
         check(
             self.max_in_flight_bytes > 0,

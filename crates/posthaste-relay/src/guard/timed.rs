@@ -174,6 +174,11 @@ impl RelayStore for TimedStore {
             .await
     }
 
+    /// A call of which no answer came may have locked what this one needs. The next claim says so.
+    async fn rescan(&self) {
+        let _late = timeout(self.limits.claim.current(), self.inner.rescan()).await;
+    }
+
     fn requirements(&self) -> StoreRequirements {
         self.inner.requirements()
     }
@@ -241,6 +246,10 @@ impl RelayStore for TimedStore {
 
     async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
         self.aside(&self.stats, self.inner.left_in_queue()).await
+    }
+
+    async fn left_in_log(&self) -> Result<u64, StoreError> {
+        self.aside(&self.stats, self.inner.left_in_log()).await
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

@@ -19,6 +19,7 @@ use crate::path::scan_budget::ScanBudget;
 use crate::path::turn::Line;
 use crate::path::{dispatch, failpoint, pace};
 use crate::upkeep::instrument;
+use crate::upkeep::reclaim_logger::ReclaimLogger;
 use crate::upkeep::undelivered::Cause;
 
 /// What a loop that claims is doing, in the words of health checks.
@@ -55,6 +56,7 @@ pub(crate) struct Claimer<'a> {
     pub(super) scan_budget: ScanBudget,
     bypass: Bypass,
     line: Line,
+    reclaim_logger: ReclaimLogger,
     /// Until when a claim beside rows in flight would most likely find nothing that is free, as the last one did.
     nothing_beside: Option<Instant>,
 }
@@ -69,6 +71,7 @@ impl<'a> Claimer<'a> {
             scan_budget: ScanBudget::new(engine.config.batch_size),
             bypass: Bypass::default(),
             line: Line::default(),
+            reclaim_logger: ReclaimLogger::default(),
             nothing_beside: None,
         }
     }
@@ -140,6 +143,7 @@ impl Claimer<'_> {
         let Claim {
             messages, reclaimed, ..
         } = claim;
+        self.reclaim_logger.claimed(messages.len(), reclaimed);
         let others = self
             .bypass
             .looked(engine, &messages, messages.len() >= limit, trials.is_some());

@@ -180,7 +180,8 @@ impl Idleness {
         }
         let remaining = still_due(engine).await?;
         if remaining > 0 && !self.looked_again {
-            // What came meanwhile, or was freed, is delivered too.
+            // What came meanwhile, or was freed, is delivered too, and what claims look at only from time to time.
+            engine.store.rescan().await;
             self.looked_again = true;
             return Ok(false);
         }

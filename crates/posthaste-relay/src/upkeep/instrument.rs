@@ -33,7 +33,6 @@ use crate::guard::gate::Stop;
 pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {
     counter!("outbox_claimed_count", "namespace" => namespace.to_owned()).increment(messages as u64);
     if reclaimed {
-        tracing::warn!(messages, "took over messages of a worker whose lease expired");
         counter!("outbox_reclaimed_count", "namespace" => namespace.to_owned()).increment(messages as u64);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::disk::{beside, open_private, sync_directory};
+use super::disk::{beside, directory, open_private, sync_directory};
 use super::letter::{Line, Mark};
 
 /// Where dead letters are kept that the database does not take, and how many.
@@ -42,6 +42,14 @@ pub enum SpoolError {
         file: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// There is no directory for the file.
+    #[error(
+        "{directory}: there is no such directory; make it, writable for this user, or set safety_net.file to a file elsewhere"
+    )]
+    NoDirectory {
+        /// The directory.
+        directory: PathBuf,
     },
     /// The limit is reached.
     #[error("{file}: the spool is full, at safety_net.max_bytes = {max_bytes}; import its letters, or raise the limit")]
@@ -211,7 +219,13 @@ impl Spool {
             file: path.clone(),
             source,
         };
-        let lock = open_private(&path, false).map_err(at)?;
+        let lock = open_private(&path, false).map_err(|error| match directory(&self.config.file) {
+            // It is made if it is not there, so it is its directory that is missing.
+            missing if error.kind() == io::ErrorKind::NotFound => SpoolError::NoDirectory {
+                directory: missing.to_owned(),
+            },
+            _ => at(error),
+        })?;
         lock.lock().map_err(at)?;
         Ok(lock)
     }

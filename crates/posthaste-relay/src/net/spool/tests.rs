@@ -245,18 +245,27 @@ fn two_that_write_at_once_damage_no_line() {
 
 #[test]
 fn what_cannot_be_written_is_an_error_that_names_the_file() {
-    let spool = Spool::new(SpoolConfig::new("/nonexistent/spool.jsonl"));
-    assert!(
-        spool
-            .check()
-            .unwrap_err()
-            .to_string()
-            .contains("/nonexistent/spool.jsonl")
-    );
+    // A directory stands where the file should be.
+    let Place { directory, .. } = place(|_| {});
+    let spool = Spool::new(SpoolConfig::new(directory.path()));
+    let error = spool.check().unwrap_err().to_string();
+    assert!(error.contains(&directory.path().display().to_string()), "{error}");
     assert_eq!(spool.append(&[letter(1)]).0, 0);
-    assert!(spool.read().unwrap().open.is_empty());
     let spool = Spool::new(SpoolConfig::new("/dev/full"));
     assert_eq!(spool.append(&[letter(1)]).0, 0);
+}
+
+#[test]
+fn a_directory_that_is_missing_is_an_error_that_names_it_and_the_setting() {
+    let Place { directory, .. } = place(|_| {});
+    let missing = directory.path().join("missing");
+    let spool = Spool::new(SpoolConfig::new(missing.join("spool.jsonl")));
+    let error = spool.check().unwrap_err().to_string();
+    let start = format!("{}: there is no such directory", missing.display());
+    assert!(error.starts_with(&start), "{error}");
+    assert!(error.contains("safety_net.file"), "{error}");
+    assert_eq!(spool.append(&[letter(1)]).0, 0);
+    assert!(spool.read().unwrap().open.is_empty());
 }
 
 #[cfg(unix)]

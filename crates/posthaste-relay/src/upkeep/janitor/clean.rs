@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{OutboxStats, PurgeRequest};
 use posthaste_core::{MessageId, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -49,8 +50,8 @@ struct Janitor<'e> {
     /// When keys past their window are looked for again, and how long that was waited for.
     keys_due: Instant,
     key_wait: Duration,
-    /// Messages were found in a queue that is not served.
-    queue_was_used: bool,
+    /// Messages were found in a queue, or in a log, that is not served.
+    has_others: bool,
 }
 
 impl<'e> Janitor<'e> {
@@ -61,7 +62,7 @@ impl<'e> Janitor<'e> {
             topics: ShownTopics::default(),
             keys_due: Instant::now(),
             key_wait: Duration::ZERO,
-            queue_was_used: false,
+            has_others: false,
         }
     }
 
@@ -103,24 +104,34 @@ impl<'e> Janitor<'e> {
     }
 
     async fn count(&mut self) -> Result<(), StoreError> {
-        let gauges = self.engine.store.table_gauges(self.namespace()).await?;
+        let mut gauges = self.engine.store.table_gauges(self.namespace()).await?;
+        let in_log = self.look_beside().await;
+        gauges.stats.pending += in_log.as_ref().copied().unwrap_or_default();
         instrument::counted(self.namespace(), &gauges.stats);
         shards::counted(self.namespace(), &gauges.shards);
         self.topics.update(&gauges.topics);
         self.show_topics();
-        self.look_into_queue().await
+        in_log.map(drop)
     }
 
-    /// Producers that were not told of the log may still write to the queue, where no relay of this outbox looks.
-    async fn look_into_queue(&mut self) -> Result<(), StoreError> {
-        let queue = self.engine.store.left_in_queue().await?;
-        let found = StoreError::refuse_left_in_queue(&queue).err();
+    /// Producers that were not told of the log may still write to the queue, where no relay of the log looks, and others to the log
+    /// beside a queue. Returns how many messages are there.
+    async fn look_beside(&mut self) -> Result<u64, StoreError> {
+        let store = &self.engine.store;
+        let queue = store.left_in_queue().await?;
+        // A log has no namespaces.
+        let in_log = if self.namespace() == DEFAULT_NAMESPACE {
+            store.left_in_log().await?
+        } else {
+            0
+        };
+        let found = StoreError::refuse_left_in_queue(&queue).and(StoreError::refuse_left_in_log(in_log));
         match &found {
-            Some(error) if !self.queue_was_used => tracing::error!(%error, "messages are not delivered"),
+            Err(error) if !self.has_others => tracing::error!(%error, "messages are not delivered"),
             _ => {}
         }
-        self.queue_was_used = found.is_some();
-        Ok(())
+        self.has_others = found.is_err();
+        Ok(in_log)
     }
 
     /// Another relay shows the figures of the table, or will.
