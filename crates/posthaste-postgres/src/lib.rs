@@ -62,7 +62,9 @@ pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 use janitor::JanitorLocks;
-pub use log::{Connections, LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
+pub use log::{
+    Connections, LogTables, MovePlan, MoveProgress, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep, Unfit,
+};
 pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;

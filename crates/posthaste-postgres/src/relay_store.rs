@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats, PurgeRequest,
-    Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
-    TableGauges, TopicBacklog, WorkerId,
+    Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, SchemaStore, Scope, Settled, StoreErrorKind,
+    StoreRequirements, TableGauges, TopicBacklog, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
@@ -14,6 +14,7 @@ use sqlx::postgres::PgRow;
 
 use crate::PostgresStore;
 use crate::error::store_error;
+use crate::log;
 use crate::notifier::ChannelListener;
 use crate::pooling;
 use crate::recover::Recover;
@@ -135,6 +136,24 @@ impl RelayStore for PostgresStore {
 
     async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
         self.unlock_janitor(worker).await.map_err(store_error)
+    }
+
+    async fn left_in_log(&self) -> Result<u64, StoreError> {
+        let Some(schema) = self.map.schema().filter(|_| self.map.is_native()) else {
+            return Ok(0);
+        };
+        let unread = async {
+            if self.applied().await?.contains(&log::FIRST_MIGRATION) {
+                log::unread(&self.pool, schema).await
+            } else {
+                Ok(0)
+            }
+        };
+        match unread.await {
+            // Whoever may not look at the log has none to serve.
+            Err(error) if error.kind == StoreErrorKind::Access => Ok(0),
+            unread => unread,
+        }
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

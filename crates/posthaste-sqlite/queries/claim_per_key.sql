@@ -4,7 +4,8 @@
 --   ?13 rows that are left out, as a JSON array
 --
 -- A live lease holds the whole key. The row of a vanished worker, a row that waits and a dead head that blocks hold what
--- follows them. Keys in flight are few and looked up in a set; the other rows are looked up by an index each.
+-- follows them. Keys in flight are looked up in a set, the other rows by an index each. With `not in` rather than `is not true`
+-- SQLite goes through all of the set, to know whether nulls are in it.
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 horizon as materialized (
     -- The first row that may not be looked at, if there are so many. Nothing with a key is taken from beyond it, because
@@ -47,8 +48,8 @@ fresh as (
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
         and (o."@ordering_key" is null or (
-            (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
-            and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from stranded) or not exists (
+            ((o."@topic", o."@ordering_key") in (select topic, ordering_key from live)) is not true
+            and (((o."@topic", o."@ordering_key") in (select topic, ordering_key from stranded)) is not true or not exists (
                 select 1 from stranded
                 where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq <= o."@seq"
             ))
@@ -77,8 +78,8 @@ due as (
         and (?4 is null or o."@tenant" = ?4)
         and (o."@ordering_key" is null or (
             o."@seq" < (select seq from horizon)
-            and (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
-            and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from stranded) or not exists (
+            and ((o."@topic", o."@ordering_key") in (select topic, ordering_key from live)) is not true
+            and (((o."@topic", o."@ordering_key") in (select topic, ordering_key from stranded)) is not true or not exists (
                 select 1 from stranded
                 where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq <= o."@seq"
             ))

@@ -2,6 +2,8 @@
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 limit  ?6 max bytes  ?7 worker  ?8 token  ?9 lease in ms
 --   ?10 whether keys are ordered  ?11 whether dead heads block by default  ?12 topics with the other policy
 --   ?13 rows that are left out, as a JSON array
+--
+-- With `not in` rather than `is not true` SQLite goes through all of a set of keys, to know whether nulls are in it.
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 live as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key
@@ -38,8 +40,8 @@ candidates as (
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
         and (not ?10 or o."@ordering_key" is null or (
-            (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
-            and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from fresh) or not exists (
+            ((o."@topic", o."@ordering_key") in (select topic, ordering_key from live)) is not true
+            and (((o."@topic", o."@ordering_key") in (select topic, ordering_key from fresh)) is not true or not exists (
                 select 1 from fresh
                 where fresh.topic = o."@topic" and fresh.ordering_key = o."@ordering_key" and fresh.seq < o."@seq"
             ))

@@ -6,25 +6,26 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats, PurgeRequest,
-    Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
-    TableGauges, TopicBacklog, WorkerId,
+    AdminStore, Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats,
+    PurgeRequest, Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, SchemaStore, Scope, Settled,
+    StoreErrorKind, StoreRequirements, TableGauges, TopicBacklog, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::RowChange;
 use posthaste_sql::row_change::StatusLabel;
-use posthaste_sql::table::Role;
+use posthaste_sql::table::{Role, Table};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
-use crate::SqliteStore;
 use crate::begin::{BEGIN, acquire, begin};
+use crate::log;
 use crate::recover::Recover;
 use crate::rows::{id, ids_in_order, kept_until, millis};
 use crate::statements::Claims;
 use crate::wake::Watcher;
+use crate::{SqliteLogStore, SqliteStore};
 
 /// A writer has locked the whole file.
 const HOLDER: &str = "another connection is writing to the file, maybe of another process; SQLite does not say which";
@@ -135,6 +136,19 @@ impl RelayStore for SqliteStore {
     async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
         self.unlock_janitor(worker);
         Ok(())
+    }
+
+    async fn left_in_log(&self) -> Result<u64, StoreError> {
+        let outbox = self.map.table(Table::Outbox).map_or("", |table| table.name.as_str());
+        let Some(prefix) = outbox.strip_suffix("outbox").filter(|_| self.map.is_native()) else {
+            return Ok(0);
+        };
+        if !self.applied().await?.contains(&log::FIRST_VERSION) {
+            return Ok(0);
+        }
+        let log = SqliteLogStore::with_prefix(self.pool.clone(), prefix).map_err(StoreError::other)?;
+        let unread = log.shards().await?.into_iter().filter(|shard| shard.owner.is_none());
+        Ok(unread.map(|shard| shard.lag).sum())
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -198,19 +198,26 @@ order by m.id;
 -- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
 --   $1 the highest id  $2 limit  $3 the reader's mark
 --
--- Enough while no id below is open, no row waits, and the table of failures is empty, which the last column says as of the same
--- snapshot, if the connection is the reader's own. Who may still commit ids that this passes over is looked up after it: see holders.sql.
+-- Enough while no id below is open and no row waits. What the table of failures says of a row, as of the same snapshot, stands in
+-- the last column, if the connection is the reader's own. Who may still commit ids that this passes over is looked up after it: see
+-- holders.sql.
 select o."id"::bigint as id,
     o."event_id"::text as event_id,
     o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
     null::bytea as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
-    (select case
-        when current_setting('posthaste.reader', true) is distinct from $3::text then 2
-        when exists (select from "outbox_failed") then 1
+    -- 1: the connection is another reader's.
+    case (select case
+        when current_setting('posthaste.reader', true) is distinct from $3::text then 1
+        when exists (select from "outbox_failed") then 2
         else 0
-    end) as beside
+    end)
+    when 1 then 1
+    when 2 then
+        -- 16: there may be something to be looked at.
+        16
+    else 0 end as beside
 from "outbox" o
 where o."id" > $1::bigint
 order by o."id"
@@ -388,7 +395,9 @@ select (
 -- others.
 --   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
 --   $6 whether a row that was given up may block its lane  $7 limit
---   $8 the shard, $9 the first segment and $10 the highest number that was read of it, where there are shards
+--   $8 the shard, $9 the first segment, $10 the highest number that was read of it, $11, $12 first and last of the numbers up to
+--   there whose rows were not read, $13 whether one that was given up blocks its lane by default and $14 topics with the other
+--   policy, where there are shards
 with live as (
     select f."id"::bigint as id,
         f."id"::bigint as place,
@@ -412,8 +421,8 @@ placed as (
     from live
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
-picked as (
-    select id, place, lane_key is not null and (behind_dead ) as behind_dead
+able as (
+    select id, place, lane_type, lane_key, lane_key is not null and (behind_dead ) as behind_dead
     from placed p
     where not dead and id <> all ($3::bigint[])
         and case when lane_key is null or not $2 then due
@@ -421,6 +430,11 @@ picked as (
                 select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
                 where b.lane_type = p.lane_type and b.lane_key = p.lane_key
             )  end
+),
+picked as (
+    select *
+    from able
+    -- Else those that wait for an operator would leave no room for others. Where the topic is no column, the reader sorts them out.
     order by place
     limit $7
 )
@@ -431,10 +445,9 @@ select p.id, p.behind_dead, null::bigint::bigint as log_id, f."event_id"::text a
     null::text as topic, null::text as content_type, convert_to(f."payload"::text, 'UTF8') as payload,
     null::bytea as headers,
     case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
-    f."retry_count"::bigint as attempts, l.lane_type, l.lane_key
+    f."retry_count"::bigint as attempts, p.lane_type, p.lane_key
 from picked p
 join "outbox_failed" f on f."id" = p.id
-join live l on l.id = p.id
 order by p.place;
 
 -- suspected
@@ -571,9 +584,16 @@ select o."id"::bigint as id, o."event_id"::text as event_id,
     o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
-    null::bytea as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+    null::bytea as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+    -- Of one that was discarded only the row is left, which does not say so.
+    false as discarded
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
-join "outbox" o on o."id" between r.first_id and r.last_id
+-- Each range by the index, in its order, and no further than to the limit.
+cross join lateral (
+    select * from "outbox" l where l."id" between r.first_id and r.last_id
+    order by l."id"
+    limit $3
+) o
 order by 1
 limit $3;
 
@@ -592,9 +612,24 @@ select f."id"::bigint as id, null::bigint::bigint as log_id, f."event_id"::text 
     null::boolean as dead
 from "outbox_failed" f
 where f."id" > $1
-    and ($2::text[] is null or f."event_id"::text = any ($2) or f."id" = any ($3::bigint[]))
-order by 1
+    and ($2::text[] is null or f."id" = any ($3::bigint[])
+        or f."event_id"::text = any ($2))
+order by f."id"
 limit $4;
+
+-- find_dead
+-- Failed rows that were given up, by their primary keys, in their order. Of the log nothing is read.
+--   $1 beginning after this id  $2 retries after which a row is given up, where no time says that it was
+--   $3 events; all rows if null  $4 rows beside these  $5 limit
+--   $6 topic, $7 ordering key and $8 tenant, all if null, where each has a column of its own
+select f."id"::bigint as id
+from "outbox_failed" f
+where f."id" > $1
+    and f."retry_count" >= $2
+    and ($3::text[] is null or f."id" = any ($4::bigint[])
+        or f."event_id"::text = any ($3))
+order by f."id"
+limit $5;
 
 -- replay
 -- Begins failed rows again. Guarded: one that is no longer given up is left alone.

@@ -325,20 +325,54 @@ order by m.id;
 -- read_tail
 -- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
 --   $1 the highest id  $2 limit  $3 the reader's mark $4 the shard  $5 the first segment
+--   $6 whether a row that was given up may block its lane
 --
--- Enough while no id below is open, no row waits, and the table of failures is empty, which the last column says as of the same
--- snapshot, if the connection is the reader's own. Who may still commit ids that this passes over is looked up after it: see holders.sql.
+-- Enough while no id below is open and no row waits. What the table of failures says of a row, as of the same snapshot, stands in
+-- the last column, if the connection is the reader's own. Who may still commit ids that this passes over is looked up after it: see
+-- holders.sql.
 select o."seq"::bigint as id,
     o."id" as event_id,
     o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
     o."headers" as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
-    (select case
-        when current_setting('posthaste.reader', true) is distinct from $3::text then 2
-        when exists (select from "posthaste"."log_failed") then 1
+    -- 1: the connection is another reader's.
+    case (select case
+        when current_setting('posthaste.reader', true) is distinct from $3::text then 1
+        when exists (select from "posthaste"."log_failed") then 2
         else 0
-    end) as beside
+    end)
+    when 1 then 1
+    when 2 then
+        -- The sum of 2, it is there itself, and of 4, one before it in its lane waits there, or else 8, one was given up that may
+        -- block it. Each is asked for only if there is such a row at all, which mostly is not so: dead letters hold nothing back.
+        case when o."seq" <= (
+                select f."log_id" from "posthaste"."log_failed" f where f."shard" = $4
+                order by f."shard" desc, f."log_id" desc limit 1
+            ) and exists (
+                select from "posthaste"."log_failed" f where f."shard" = $4 and f."log_id" = o."seq"
+            ) then 2 else 0 end
+        -- The first of its lane by index, whatever the planner expects: "exists" is mostly a look at each row where lanes are few.
+        + case
+            when o."ordering_key" is not null and (
+                select f."log_id" from "posthaste"."log_failed" f
+                where f."died_at" is null and f."ordering_key" is not null
+                order by f."topic", f."ordering_key", f."log_id" limit 1
+            ) is not null and (
+                -- Of all shards: those before it in its lane may be in one of an earlier generation, whose numbers are lower.
+                select f."log_id" from "posthaste"."log_failed" f
+                where f."topic" = o."topic" and f."ordering_key" = o."ordering_key"
+                    and f."died_at" is null and f."ordering_key" is not null
+                order by f."topic", f."ordering_key", f."log_id" limit 1
+            ) < o."seq" then 4
+            when $6::boolean and o."ordering_key" is not null and (
+                -- Not "is not null": an index of all that are dead may look cheaper than that of the lane.
+                select f."log_id" from "posthaste"."log_failed" f
+                where f."topic" = o."topic" and f."ordering_key" = o."ordering_key"
+                    and coalesce(f."died_at", 'infinity') <> 'infinity'
+                order by f."topic", f."ordering_key", f."log_id" limit 1
+            ) < o."seq" then 8 else 0 end
+    else 0 end as beside
 from "posthaste"."log" o
 where o."seq" > $1::bigint and o."shard" = $4 and o.segment >= $5
 order by o."seq"
@@ -393,7 +427,9 @@ limit $3;
 -- others.
 --   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
 --   $6 whether a row that was given up may block its lane  $7 limit
---   $8 the shard, $9 the first segment and $10 the highest number that was read of it, where there are shards
+--   $8 the shard, $9 the first segment, $10 the highest number that was read of it, $11, $12 first and last of the numbers up to
+--   there whose rows were not read, $13 whether one that was given up blocks its lane by default and $14 topics with the other
+--   policy, where there are shards
 with live as (
     select f."id"::bigint as id,
         f."log_id" as place, f."topic"::text
@@ -417,28 +453,59 @@ placed as (
     from live
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
-picked as (
-    select id, place, lane_key is not null and (behind_dead or $6 and exists (
-            select from "posthaste"."log_failed" e
-            where e."topic"::text = p.lane_type and e."ordering_key"::text = p.lane_key
-                and e."log_id" < p.place and e."shard" <> $8::integer and e."died_at" is not null
-        )) as behind_dead
+-- What an earlier reader left open, and what was committed after later rows were read.
+unread as materialized (
+    select o.lane_type, o.lane_key, min(o.place) as place
+    from unnest($11::bigint[], $12::bigint[]) as r (first_id, last_id)
+    -- Range by range, by the index.
+    cross join lateral (
+        select o."topic"::text as lane_type, o."ordering_key"::text as lane_key, o."seq" as place
+        from "posthaste"."log" o
+        where o."shard" = $8::integer and o.segment >= $9 and o."seq" between r.first_id and r.last_id
+        offset 0
+    ) o
+    where o.lane_key is not null
+    group by 1, 2
+),
+behind_unread as materialized (
+    select p.id
+    from placed p
+    join unread u on u.lane_type = p.lane_type and u.lane_key = p.lane_key and u.place < p.place
+),
+able as (
+    select id, place, lane_type, lane_key, lane_key is not null and (behind_dead or $6 and (
+            select e."log_id" from "posthaste"."log_failed" e
+            where e."topic" = p.lane_type and e."ordering_key" = p.lane_key
+                and e."log_id" < $8::bigint << 44 and e."shard" <> $8::integer
+                and coalesce(e."died_at", 'infinity') <> 'infinity'
+            order by e."topic", e."ordering_key", e."log_id" limit 1
+        ) is not null) as behind_dead
     from placed p
     where not dead and id <> all ($3::bigint[])
         and case when lane_key is null or not $2 then due
             else its_turn and lane_due and not exists (
                 select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
                 where b.lane_type = p.lane_type and b.lane_key = p.lane_key
-            ) and not exists (
-                -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower.
-                select from "posthaste"."log_failed" e
-                where e."topic"::text = p.lane_type and e."ordering_key"::text = p.lane_key
-                    and e."log_id" < p.place and e."shard" <> $8::integer
+            ) and (
+                -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower than all of
+                -- this one's. By index, whatever the planner expects.
+                select e."log_id" from "posthaste"."log_failed" e
+                where e."topic" = p.lane_type and e."ordering_key" = p.lane_key
+                    and e."log_id" < $8::bigint << 44 and e."shard" <> $8::integer
                     and e."died_at" is null and e."attempts" < $1::bigint
-            ) and not exists (
-                -- What is enqueued with a time of its own may stand behind rows that were not read yet.
+                    and e."ordering_key" is not null
+                order by e."topic", e."ordering_key", e."log_id" limit 1
+            ) is null and not exists (
+                -- What is enqueued with a time of its own may stand behind rows that were not read yet. Which lanes those
+                -- beyond the highest number are of would take reading them: it waits until that is done.
                 select from "posthaste"."log" o where o."shard" = $8::integer and o.segment >= $9 and o."seq" > $10::bigint and o."seq" < p.place
-            ) end
+            ) and p.id not in (select b.id from behind_unread b) end
+),
+picked as (
+    select *
+    from able
+    -- Else those that wait for an operator would leave no room for others. Where the topic is no column, the reader sorts them out.
+    where not (behind_dead and (lane_type = any ($14::text[])) <> $13::boolean)
     order by place
     limit $7
 )
@@ -449,10 +516,9 @@ select p.id, p.behind_dead, f."log_id"::bigint as log_id, f."event_id"::text as 
     f."topic"::text as topic, f."content_type"::text as content_type, f."payload" as payload,
     f."headers" as headers,
     case when f."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."created_at" end as created_at,
-    f."attempts"::bigint as attempts, l.lane_type, l.lane_key
+    f."attempts"::bigint as attempts, p.lane_type, p.lane_key
 from picked p
 join "posthaste"."log_failed" f on f."id" = p.id
-join live l on l.id = p.id
 order by p.place;
 
 -- suspected
@@ -607,15 +673,18 @@ select o."seq"::bigint as id, o."id"::text as event_id,
     o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
     o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
-    o."headers" as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
-from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
-join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
-    and o."shard" = (r.first_id >> 44)::integer
-        and ($4::uuid[] is null or o."id" = any ($4))
-where not exists (
+    o."headers" as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
     -- Of one that was discarded only the row is left, which does not say so.
-    select from "posthaste".log_discarded d where d.shard = o."shard" and d.seq = o."seq"
-)
+    exists (select from "posthaste".log_discarded d where d.shard = o."shard" and d.seq = o."seq") as discarded
+from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+-- Each range by the index, in its order, and no further than to the limit.
+cross join lateral (
+    select * from "posthaste"."log" l where l."seq" between r.first_id and r.last_id
+        and l."shard" = (r.first_id >> 44)::integer
+        and ($4::uuid[] is null or l."id" = any ($4))
+    order by l."seq"
+    limit $3
+) o
 order by 1
 limit $3;
 
@@ -634,9 +703,26 @@ select f."id"::bigint as id, f."log_id"::bigint as log_id, f."event_id"::text as
     f."died_at" is not null as dead
 from "posthaste"."log_failed" f
 where f."id" > $1
-    and ($2::text[] is null or f."event_id"::text = any ($2) or f."id" = any ($3::bigint[]))
-order by 1
+    and ($2::text[] is null or f."id" = any ($3::bigint[])
+        or f."event_id" = any ($2::uuid[]))
+order by f."id"
 limit $4;
+
+-- find_dead
+-- Failed rows that were given up, by their primary keys, in their order. Of the log nothing is read.
+--   $1 beginning after this id  $2 retries after which a row is given up, where no time says that it was
+--   $3 events; all rows if null  $4 rows beside these  $5 limit
+--   $6 topic, $7 ordering key and $8 tenant, all if null, where each has a column of its own
+select f."id"::bigint as id
+from "posthaste"."log_failed" f
+where f."id" > $1
+    and f."died_at" is not null and $2::bigint is not null
+    and ($3::text[] is null or f."id" = any ($4::bigint[])
+        or f."event_id" = any ($3::uuid[]))
+    and ($6::text is null or f."topic" = $6) and ($7::text is null or f."ordering_key" = $7)
+        and ($8::text is null or f."tenant" = $8)
+order by f."id"
+limit $5;
 
 -- replay
 -- Begins failed rows again. Guarded: one that is no longer given up is left alone.
@@ -850,9 +936,44 @@ select
 from "posthaste".outbox o
 where o.namespace = 'default' and o.status in ('pending', 'processing', 'dead');
 
+-- move_progress
+-- How far a move of the queue has come.
+select
+    exists (select from pg_trigger
+        where tgrelid = '"posthaste".outbox'::regclass and tgname = 'log_refuse_claim') as is_fenced,
+    exists (select from pg_trigger
+        where tgrelid = '"posthaste".outbox'::regclass and tgname = 'log_redirect') as is_redirected;
+
+-- unfit
+-- Messages of the queue that the log does not take, the oldest first, and how many there are.
+--   $1 how many to name
+select o.id::text as id, f.field, f.bytes, f.allowed, count(*) over () as unfit
+from "posthaste".outbox o
+cross join lateral (
+    select s.field, s.bytes, s.allowed
+    from (values
+        (1, 'topic', octet_length(o.topic), 512), (2, 'ordering_key', octet_length(o.ordering_key), 2048)
+    ) s(place, field, bytes, allowed)
+    where s.bytes > s.allowed
+    order by s.place
+    limit 1
+) f
+where o.namespace = 'default' and o.status in ('pending', 'processing', 'dead')
+    and (octet_length(o.topic) > 512 or octet_length(o.ordering_key) > 2048)
+order by o.seq
+limit $1;
+
+-- lock_move
+-- Lets one move at a time be at work; what it has locked would else be in the way of the other's.
+select pg_try_advisory_xact_lock(hashtextextended('posthaste:move:' || 'posthaste', 0));
+
 -- fence_queue
 -- Keeps relays of the queue from claiming.
 select "posthaste".log_fence_queue();
+
+-- unfence_queue
+-- Lets relays of the queue claim again.
+select "posthaste".log_unfence_queue();
 
 -- move_batch
 -- Moves the oldest rows of the queue to the log.
@@ -909,12 +1030,17 @@ select distinct on (l.virtualtransaction) l.virtualtransaction as name, case
         when l.pid is not null then format('process %s (%s, %s%s)', l.pid,
             coalesce(nullif(a.application_name, ''), a.usename, 'unknown'), coalesce(a.state, 'state not shown to this role'),
             ', for ' || round(extract(epoch from clock_timestamp() - a.xact_start))::text || ' s')
+        when p.gid is null then format('the prepared transaction with the number %s',
+            coalesce(x.transactionid::text, l.virtualtransaction))
         else format('the prepared transaction %L', p.gid)
     end as writer
 from pg_locks l
 join pg_class c on c.oid = l.relation
 left join pg_stat_activity a on a.pid = l.pid
-left join pg_prepared_xacts p on l.pid is null and p.transaction::text = split_part(l.virtualtransaction, '/', 2)
+-- Until the server is started anew it has the name under which it was prepared, so that only a lock tells its number.
+left join pg_locks x on l.pid is null and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.pid is null
+    and x.virtualtransaction = l.virtualtransaction
+left join pg_prepared_xacts p on p.transaction = x.transactionid
 where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
     and l.database = (select oid from pg_database where datname = current_database())
     and c.relnamespace = $1::text::regnamespace

@@ -14,6 +14,7 @@ select "@f.failed/id:int"::bigint as id, "@f.failed/log_id:int"::bigint as log_i
     /*if failed/died_at*/ "@f.failed/died_at" is not null /*else*/ null::boolean /*end*/ as dead
 from "@failed" f
 where "@f.failed/id" > $1
-    and ($2::text[] is null or "@f.failed/event_id:text" = any ($2) or "@f.failed/id" = any ($3::bigint[]))
-order by 1
+    and ($2::text[] is null or "@f.failed/id" = any ($3::bigint[])
+        or /*if shard*/ "@f.failed/event_id" = any ($2::uuid[]) /*else*/ "@f.failed/event_id:text" = any ($2) /*end*/)
+order by "@f.failed/id"
 limit $4

@@ -3,24 +3,26 @@
 use std::time::Instant;
 
 use futures::TryStreamExt;
-use posthaste_core::store::ClaimedMessage;
-use posthaste_sql::log::LogRow;
+use posthaste_core::store::{ClaimedMessage, KeyOrdering};
+use posthaste_sql::log::{LogRow, Policy};
 
 use super::error::LogResult;
 use super::reader_lock::{Link, shared_session};
-use super::rows::{Beside, TailColumns, Texts};
+use super::rows::{TailColumns, Texts};
 use super::{Log, Shard, of_segments};
 
 /// About so many bytes of payload are read at a time, judged by the read before.
 pub(super) const READ_BYTES: u64 = 4 << 20;
 
 /// What to read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wanted {
     /// Rows beyond this id.
     pub(super) after: i64,
     /// At most so many.
     pub(super) rows: u32,
+    /// Which of them have to wait behind failures.
+    pub(super) ordering: KeyOrdering,
 }
 
 /// What was read.
@@ -34,7 +36,7 @@ pub(super) struct Chunk {
     pub(super) is_full: bool,
     /// It ended before all rows of the statement were there.
     pub(super) is_cut: bool,
-    /// The table of failures is not empty, so that rows may have to wait behind others.
+    /// The table of failures is not empty, and it is not known which rows have to wait behind others.
     pub(super) beside_failures: bool,
 }
 
@@ -44,33 +46,38 @@ impl Log {
         &self,
         link: &mut Link,
         shard: Option<&Shard>,
-        wanted: Wanted,
+        wanted: &Wanted,
         texts: &mut Texts,
         now: Instant,
     ) -> LogResult<Chunk> {
         let first = self.first_segment(link, now).await?;
         let columns = TailColumns::of(&self.map);
         let mut chunk = Chunk::default();
+        let policy = Policy::of(&wanted.ordering);
         let query = sqlx::query(self.statements.reading.read_tail.sql())
             .bind(wanted.after)
             .bind(i64::from(wanted.rows))
             .bind(link.mark.as_str());
-        let mut found = of_segments(query, shard, first).fetch(&mut link.connection);
+        let mut query = of_segments(query, shard, first);
+        if shard.is_some() {
+            query = query.bind(policy.may_block());
+        }
+        let mut found = query.fetch(&mut link.connection);
         while let Some(row) = found.try_next().await? {
             if chunk.rows.is_empty() {
-                match TailColumns::beside(&row)? {
-                    Beside::Nothing => {}
-                    Beside::Failures => {
-                        chunk.beside_failures = true;
-                        chunk.is_cut = true;
-                        break;
-                    }
-                    Beside::AnotherReader => return Err(shared_session()),
+                let beside = TailColumns::beside(&row)?;
+                if beside.is_another_reader() {
+                    return Err(shared_session());
+                }
+                if beside.is_unknown() {
+                    chunk.beside_failures = true;
+                    chunk.is_cut = true;
+                    break;
                 }
                 chunk.rows.reserve(wanted.rows as usize);
                 chunk.messages.reserve(wanted.rows as usize);
             }
-            let (row, claimed) = columns.decode(&row, &self.map, texts)?;
+            let (row, claimed) = columns.decode(&row, &self.map, &policy, texts)?;
             chunk.bytes += claimed.message.payload.len() as u64;
             chunk.rows.push(row);
             chunk.messages.push(claimed);

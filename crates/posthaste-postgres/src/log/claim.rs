@@ -103,11 +103,13 @@ impl Reader {
         now: Instant,
     ) -> LogResult<Claim> {
         let policy = Policy::of(&request.ordering);
-        let lanes = policy.lanes(request.pipelined);
         let mut claim = Claim::default();
         for reads in 0..MAX_READS {
-            if let Some(messages) = self.claim_tail(session, request, lanes, now).await? {
-                if messages.is_empty() && session.reader.window.has_waiting() {
+            let hi = session.reader.gaps().hi();
+            if let Some(messages) = self.claim_tail(session, request, now).await? {
+                // There may be others behind rows that wait.
+                let went_on = session.reader.window.has_waiting() || session.reader.gaps().hi() > hi;
+                if messages.is_empty() && went_on {
                     continue;
                 }
                 claim.messages = messages;

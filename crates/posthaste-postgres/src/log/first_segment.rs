@@ -32,6 +32,7 @@ impl Log {
     ) -> sqlx::Result<i64> {
         let Some(tables) = &self.tables else { return Ok(0) };
         let row = sqlx::query(tables.first_segment_query())
+            .persistent(!in_transaction)
             .bind(in_transaction)
             .fetch_one(connection)
             .await?;

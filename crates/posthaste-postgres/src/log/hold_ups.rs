@@ -10,6 +10,9 @@ const ASK_AFTER: Duration = Duration::from_secs(10);
 const ASK_INTERVAL: Duration = Duration::from_secs(5);
 const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
+/// What is said where they wait and none of the known causes is there.
+const NOT_FOUND: &str = "the cause was not found, or is gone by now; look at pg_locks and pg_prepared_xacts";
+
 #[derive(Debug, Default)]
 pub(super) struct HoldUps(Mutex<State>);
 
@@ -42,7 +45,10 @@ impl HoldUps {
     }
 
     /// Takes note of what they wait for, and says it now and then.
-    pub(super) fn found(&self, found: Vec<String>, now: Instant) {
+    pub(super) fn found(&self, mut found: Vec<String>, now: Instant) {
+        if found.is_empty() {
+            found.push(NOT_FOUND.to_owned());
+        }
         let mut state = self.state();
         let said = state.said_at.is_some_and(|at| now.duration_since(at) < SAY_INTERVAL);
         if !said {
@@ -73,5 +79,19 @@ impl HoldUps {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_waits_without_a_known_cause_says_so() {
+        let (hold_ups, now) = (HoldUps::default(), Instant::now());
+        assert!(!hold_ups.is_due(true, now));
+        assert!(hold_ups.is_due(true, now + ASK_AFTER));
+        hold_ups.found(Vec::new(), now + ASK_AFTER);
+        assert!(hold_ups.notices()[0].contains(NOT_FOUND));
     }
 }

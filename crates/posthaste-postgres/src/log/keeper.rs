@@ -72,6 +72,11 @@ impl Keeper {
         self.link.is_none() || self.lacks || self.lease != lease || is_old(self.looked_at, LOOK_INTERVAL.min(lease / 3))
     }
 
+    /// Makes it time to look.
+    pub(super) fn be_due(&mut self) {
+        self.looked_at = None;
+    }
+
     /// Takes its place among the instances, and renews its leases if it is time to; says which seats it has lost.
     pub(super) async fn sit(&mut self, log: &Log, worker: WorkerId, lease: Duration) -> LogResult<Vec<i32>> {
         let is_new = self.link.is_none();

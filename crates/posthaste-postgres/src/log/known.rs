@@ -26,8 +26,15 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// All ids of the log that are not settled.
-    pub(super) fn unsettled(&self) -> Ranges {
+    /// All ids of the log that are not settled and may be in this state. The dead are in the table of failures, but for those of
+    /// which that is not written down yet.
+    pub(super) fn unsettled(&self, asked: Option<State>) -> Ranges {
+        if asked == Some(State::Dead) {
+            let mut dead = Ranges::default();
+            let failures = self.failures.values().filter(|failure| failure.dead);
+            failures.for_each(|failure| dead.insert(failure.id..=failure.id));
+            return dead;
+        }
         let mut unsettled = self.waiting.clone();
         for id in self.in_flight.iter().chain(self.failures.keys()) {
             unsettled.insert(*id..=*id);
@@ -48,7 +55,8 @@ impl Known {
 }
 
 impl PostgresLogStore {
-    /// Of the whole log, whoever reads its shards.
+    /// Of the whole log, whoever reads its shards. Asked within transactions and by unnamed statements: a relay of the queue looks
+    /// here too, perhaps through a pooler.
     pub(super) async fn known(&self) -> Result<Known, StoreError> {
         let mut all = Known::default();
         for shard in self.shard_numbers().await? {
@@ -69,8 +77,9 @@ impl PostgresLogStore {
         let Some(sharding) = &self.log.statements.sharding else {
             return Ok(vec![0]);
         };
-        let shards = sqlx::query_scalar(sharding.shards.sql());
-        shards.fetch_all(&self.log.pool).await.map_err(store_error)
+        let mut tx = self.log.begin_bounded().await.map_err(store_error)?;
+        let shards = sqlx::query_scalar(sharding.shards.sql()).persistent(false);
+        shards.fetch_all(&mut *tx).await.map_err(store_error)
     }
 
     /// The numbers that rows may have.

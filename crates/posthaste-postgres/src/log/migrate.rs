@@ -13,14 +13,22 @@ use crate::dialect::PostgresDialect;
 
 /// Far above the queue's, which goes on being counted from 1. A step there that makes the SQL function `enqueue` anew has to call
 /// `use_log` again where the log has taken it over.
-const FIRST: i64 = 1001;
+pub const FIRST: i64 = 1001;
 
-const MIGRATIONS: [File; 5] = [
+const MIGRATIONS: [File; 10] = [
     ("log", include_str!("../../migrations/log/0001_log.sql")),
     ("segments", include_str!("../../migrations/log/0002_segments.sql")),
     ("move", include_str!("../../migrations/log/0003_move.sql")),
     ("shards", include_str!("../../migrations/log/0004_shards.sql")),
     ("discarded", include_str!("../../migrations/log/0005_discarded.sql")),
+    ("waiting", include_str!("../../migrations/log/0006_waiting.sql")),
+    ("dead_order", include_str!("../../migrations/log/0007_dead_order.sql")),
+    (
+        "readable_shards",
+        include_str!("../../migrations/log/0008_readable_shards.sql"),
+    ),
+    ("unfit", include_str!("../../migrations/log/0009_unfit.sql")),
+    ("taken_back", include_str!("../../migrations/log/0010_taken_back.sql")),
 ];
 
 /// Existing tables are their owner's: there is nothing to migrate.

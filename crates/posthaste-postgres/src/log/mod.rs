@@ -21,6 +21,7 @@ mod ids;
 mod keeper;
 mod known;
 mod late;
+mod listing;
 mod load;
 mod migrate;
 mod own_row;
@@ -58,17 +59,21 @@ use uuid::Uuid;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
+pub(crate) use migrate::FIRST as FIRST_MIGRATION;
 use read_ahead::MAX_READ_AHEAD;
 use reader::Reader;
 use readers::Readers;
+pub(crate) use seats::unread;
 use shard::{Shard, of_segments, of_shard};
 use state::StateTable;
 pub(crate) use statements::Statements;
-pub use tables::{Connections, LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
+pub use tables::{
+    Connections, LogTables, MovePlan, MoveProgress, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep, Unfit,
+};
 
 use crate::DEFAULT_SCHEMA;
 use crate::error::store_error;
-use crate::pooling::{self, Sessions};
+use crate::pooling::{self, Pooling, Sessions};
 use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
 use crate::{PostgresInbox, PostgresNotifier, PostgresStore};
@@ -98,7 +103,7 @@ pub struct LogLayoutOptions {
     /// How often failed rows are looked at. After a full batch, or one that made way for others, they are looked at again
     /// at once. Defaults to 5 s, in Posthaste's own log, where messages may wait for a time of their own, to 1 s.
     pub retry_interval: Duration,
-    /// Most failed rows of one claim. Defaults to 50.
+    /// Most failed rows of one claim. Defaults to 50, in Posthaste's own log, where many may come due together, to 500.
     pub retry_batch: u32,
     /// Whether settled rows of the log are removed after the relay's `retention`. Defaults to false: the log is its
     /// owner's.
@@ -137,7 +142,7 @@ impl LogLayoutOptions {
         Self {
             max_retries: u32::try_from(retries).unwrap_or(u32::MAX),
             retry_interval: Duration::from_secs(if map.is_native() { 1 } else { 5 }),
-            retry_batch: 50,
+            retry_batch: if map.is_native() { 500 } else { 50 },
             purge_log: false,
             probe_closed_for,
             segment_age: SegmentLimits::default().age,
@@ -376,6 +381,33 @@ impl PostgresLogStore {
         Ok(Self { log, readers })
     }
 
+    /// Says what the connections of the pool are, as [`PostgresStore::pooling`] does. Defaults to [`Pooling::Detect`].
+    #[must_use]
+    pub fn pooling(self, pooling: Pooling) -> Self {
+        self.log.sessions.know(pooling);
+        if let Some(beside) = &self.log.beside {
+            // Clones share what is known.
+            drop(beside.clone().pooling(pooling));
+        }
+        self
+    }
+
+    /// Refuses a pooler that gives each transaction another session: the relay's and the operator's verbs need sessions of their
+    /// own. Appending to the log does not.
+    ///
+    /// # Errors
+    /// That there is one.
+    pub async fn refuse_pooler(&self) -> Result<(), StoreError> {
+        if self.log.sessions.detect(&self.log.pool).await != Pooling::Transaction {
+            return Ok(());
+        }
+        Err(StoreError::unsupported(
+            "the connection is shared with others, as behind PgBouncer with pool_mode = transaction, and a log is read and looked after \
+             in sessions of one's own",
+            Some("set database.direct_url to the server's own address, or use a pool with pool_mode = session"),
+        ))
+    }
+
     /// The pool on which operator verbs run. The reader has a connection of its own beside it.
     pub fn pool(&self) -> &PgPool {
         &self.log.pool
@@ -411,8 +443,10 @@ impl PostgresLogStore {
         let Some(schema) = self.log.map.schema().filter(|_| self.log.is_native()) else {
             return Ok(Vec::new());
         };
-        let mut connection = self.log.pool.acquire().await.map_err(store_error)?;
-        Ok(seats::hold_ups(&mut connection, schema).await?)
+        let mut tx = seats::begin_look(&self.log.pool).await?;
+        let found = seats::hold_ups(&mut tx, schema).await?;
+        tx.rollback().await.map_err(store_error)?;
+        Ok(found)
     }
 
     /// The segments and shards of Posthaste's own log, which it looks after by itself; existing tables have none.

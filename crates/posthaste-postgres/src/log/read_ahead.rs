@@ -4,6 +4,7 @@
 //! It hands out nothing. Its rows are taken in like those of the reader's own reads, once it is known that the reader's
 //! connection still has the lock.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::chunk::{Chunk, Wanted};
-use super::error::LogResult;
+use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
 use super::rows::Texts;
 use super::{Log, Shard};
@@ -25,17 +26,22 @@ pub(super) const MAX_READ_AHEAD: usize = 4;
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(5);
 
-/// How long it is waited for: the reader's own connection may be well where this one hangs.
+/// How long it is waited for, and how long it may take to connect: the reader's own connection may be well where this one hangs.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection is kept that is not used.
 const KEEP_FOR: Duration = Duration::from_secs(1);
+
+/// How long nothing is read ahead after that was in vain: where failures keep coming, each of them would cost a connection.
+const REST_FOR: Duration = Duration::from_secs(1);
 
 /// What reads ahead for one reader.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     stage: Stage,
     used_at: Option<Instant>,
+    /// When what was being read was last worth nothing.
+    forgotten_at: Option<Instant>,
     /// When it did not work, and how often in a row.
     failed: Option<(Instant, u32)>,
 }
@@ -125,6 +131,7 @@ impl ReadAhead {
     pub(super) fn forget(&mut self) {
         if let Stage::Reading { .. } = self.stage {
             self.stage = Stage::Apart;
+            self.forgotten_at = Some(Instant::now());
         }
     }
 
@@ -148,18 +155,23 @@ impl ReadAhead {
     }
 
     fn rests(&self, now: Instant) -> bool {
-        self.failed.is_some_and(|(at, times)| {
-            let wait = RETRY_INTERVAL.saturating_mul(1 << (times - 1).min(8));
-            now.duration_since(at) < wait.min(MAX_RETRY_INTERVAL)
-        })
+        let in_vain = self.forgotten_at.is_some_and(|at| now.duration_since(at) < REST_FOR);
+        in_vain
+            || self.failed.is_some_and(|(at, times)| {
+                let wait = RETRY_INTERVAL.saturating_mul(1 << (times - 1).min(8));
+                now.duration_since(at) < wait.min(MAX_RETRY_INTERVAL)
+            })
     }
 }
 
 fn connect(log: &Arc<Log>, permit: OwnedSemaphorePermit, lease: Duration) -> Stage {
     let log = Arc::clone(log);
     Stage::Connecting(AbortOnDropHandle::new(tokio::spawn(async move {
+        // Nobody waits for it, but as long as it is tried no other reader has its place.
+        let link = timeout(TIMEOUT, log.connect_beside(lease)).await;
+        let link = link.unwrap_or_else(|_| Err(LogError::Sql(io::Error::from(io::ErrorKind::TimedOut).into())))?;
         Ok(Box::new(Line {
-            link: log.connect_beside(lease).await?,
+            link,
             texts: Texts::default(),
             _permit: permit,
         }))
@@ -167,15 +179,15 @@ fn connect(log: &Arc<Log>, permit: OwnedSemaphorePermit, lease: Duration) -> Sta
 }
 
 fn read(log: &Arc<Log>, shard: Option<&Shard>, wanted: Wanted, mut line: Box<Line>, now: Instant) -> Stage {
-    let (log, shard) = (Arc::clone(log), shard.cloned());
+    let (log, shard, after) = (Arc::clone(log), shard.cloned(), wanted.after);
     let task = tokio::spawn(async move {
         let Line { link, texts, .. } = &mut *line;
-        let chunk = log.read_chunk(link, shard.as_ref(), wanted, texts, now).await?;
+        let chunk = log.read_chunk(link, shard.as_ref(), &wanted, texts, now).await?;
         // The server would go on sending, with a snapshot open, until the next statement.
         Ok(((!chunk.is_cut).then_some(line), chunk))
     });
     Stage::Reading {
-        after: wanted.after,
+        after,
         task: AbortOnDropHandle::new(task),
     }
 }

@@ -103,7 +103,7 @@ impl Reader {
     /// The cursor as it is stored.
     pub(super) async fn stored_cursor<'e>(&self, on: impl PgExecutor<'e>) -> sqlx::Result<i64> {
         let query = of_shard(sqlx::query(self.statements.reading.cursor.sql()), self.shard.as_ref());
-        let stored = query.fetch_optional(on).await?;
+        let stored = query.persistent(false).fetch_optional(on).await?;
         stored.map_or(Ok(0), |row| row.try_get("position"))
     }
 
@@ -235,6 +235,13 @@ impl Reader {
         let given_up: LogResult<Vec<MessageId>> = given_up.await;
         session.end_use(&given_up);
         given_up
+    }
+
+    /// The next claim looks at failed rows, too.
+    pub(super) async fn rescan(&self) {
+        if let Some(session) = self.lock.lock().await.session_mut() {
+            session.retry_at = self.now();
+        }
     }
 
     pub(super) async fn keep_alive(&self) -> LogResult<()> {

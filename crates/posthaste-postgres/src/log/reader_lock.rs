@@ -305,7 +305,11 @@ async fn mark(mut connection: PgConnection, pid: i32, lease: Duration) -> LogRes
     let mark = uuid::Uuid::new_v4().to_string();
     let marked = async {
         limit_idling(&mut connection, lease).await?;
-        sqlx::query("select set_config('jit', 'off', false), set_config('posthaste.reader', $1, false)")
+        // What is proved by locks takes a snapshot after it, in each statement; and no claim is refused for what others do.
+        sqlx::query(
+            "select set_config('jit', 'off', false), set_config('default_transaction_isolation', 'read committed', false),
+                set_config('posthaste.reader', $1, false)",
+        )
             .bind(&mark)
             .execute(&mut connection)
             .await?;
@@ -337,7 +341,7 @@ pub(super) fn shared_session() -> LogError {
         "the reader's connection is shared with others, as behind PgBouncer with pool_mode = transaction, so its lock \
          would be shared too"
             .to_owned(),
-        "give this relay the server's own address, or a pool with pool_mode = session",
+        "give this relay the server's own address (database.direct_url), or a pool with pool_mode = session",
     )
 }
 

@@ -327,6 +327,16 @@ impl Readers {
         Ok(Extended::all(held))
     }
 
+    /// The next claim looks at the seats of this instance, and each reader at its failed rows.
+    pub(super) async fn rescan(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.lock().await.be_due();
+        }
+        for reader in self.all() {
+            reader.rescan().await;
+        }
+    }
+
     pub(super) async fn keep_alive(self: &Arc<Self>) -> Result<(), StoreError> {
         if let Some(keeper) = &self.keeper {
             let asked = keeper.lock().await.asked();

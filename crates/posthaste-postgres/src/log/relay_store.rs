@@ -18,8 +18,8 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::PostgresLogStore;
 use super::known::Known;
+use super::{PostgresLogStore, seats};
 use crate::error::store_error;
 use crate::pooling;
 use crate::rows::millis;
@@ -43,6 +43,11 @@ impl RelayStore for PostgresLogStore {
 
     async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
         self.readers.extend(request).await
+    }
+
+    /// At failed rows, and at shards that may be read by now.
+    async fn rescan(&self) {
+        self.readers.rescan().await;
     }
 
     async fn sweep(&self, _scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -189,9 +194,10 @@ impl PostgresLogStore {
     /// Counts what is in the log.
     async fn count(&self, known: &Known) -> Result<OutboxStats, StoreError> {
         let (first, last) = bounds(&known.waiting);
-        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
+        let mut tx = seats::begin_look(&self.log.pool).await?;
         let segment = self.log.ask_first_segment(&mut tx, true).await.map_err(store_error)?;
         let query = sqlx::query(self.log.statements.upkeep.stats.sql())
+            .persistent(false)
             .bind(first)
             .bind(last)
             .bind(i64::from(self.log.options.max_retries))
@@ -221,7 +227,7 @@ impl PostgresLogStore {
             return Ok(Vec::new());
         };
         let (first, last) = bounds(&known.waiting);
-        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
+        let mut tx = seats::begin_look(&self.log.pool).await?;
         let segment = self.log.ask_first_segment(&mut tx, true).await.map_err(store_error)?;
         let rows = sqlx::query(sharding.topic_gauges.sql())
             .bind(first)

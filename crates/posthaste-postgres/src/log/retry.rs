@@ -17,6 +17,10 @@ use super::rows::{failed, failed_id, lane};
 use super::session::{Retry, Session};
 use super::{Reader, of_segments, of_shard};
 
+/// How many times as long as a look at failed rows took nothing looks again: with tens of thousands that wait it takes a second, and
+/// fresh rows would have no turn beside it.
+const REST_BETWEEN_LOOKS: u32 = 9;
+
 /// A failed row that may go now.
 struct DueRow {
     number: i64,
@@ -34,12 +38,20 @@ impl Reader {
         request: &ClaimRequest,
         now: Instant,
     ) -> LogResult<Vec<ClaimedMessage>> {
-        let suspects_too = false;
+        let (suspects_too, asked) = (false, Instant::now());
         let due = self.due_rows(session, request, suspects_too, now).await?;
+        let took = asked.elapsed();
         let messages = self.hand_out_failed(session, request, due, now).await?;
         session.fresh_first = !messages.is_empty();
         if messages.len() < self.retries_together(request) as usize {
-            session.retry_at = now + self.options.retry_interval;
+            let interval = self.options.retry_interval;
+            // Without an interval it is looked each time, whatever that takes.
+            let rest = if interval.is_zero() {
+                interval
+            } else {
+                took * REST_BETWEEN_LOOKS
+            };
+            session.retry_at = now + took + interval.max(rest);
         }
         Ok(messages)
     }
@@ -115,30 +127,51 @@ impl Reader {
             rows.extend(session.suspected.rows());
             lanes.extend(session.suspected.lanes());
         }
-        let limit = self.retries_together(request);
-        let query = sqlx::query(self.statements.failures.retry.sql())
-            .bind(i64::from(self.retries_allowed(request)))
-            .bind(policy.ordered)
-            .bind(rows)
-            .bind(lanes.iter().map(|lane| lane.0.to_string()).collect::<Vec<_>>())
-            .bind(lanes.iter().map(|lane| lane.1.to_string()).collect::<Vec<_>>())
-            .bind(policy.may_block())
-            // Which rows are blocked depends on their topics, which the table does not have: those are sorted out here.
-            .bind(i64::from(if policy.may_block() {
-                limit.saturating_mul(100)
-            } else {
-                limit
-            }));
-        let mut query = of_segments(query, self.shard.as_ref(), self.first_segment_of(session).await?);
-        if self.shard.is_some() {
-            query = query.bind(session.reader.gaps().hi());
+        let lanes: (Vec<_>, Vec<_>) = lanes
+            .iter()
+            .map(|(kind, key)| (kind.to_string(), key.to_string()))
+            .unzip();
+        // Which rows are blocked depends on their topics. Where that is no column they are sorted out here, of ever more rows, so that
+        // those that wait for an operator hide no others.
+        let sorts_out = policy.may_block() && self.shard.is_none();
+        let mut most = self.retries_together(request);
+        if sorts_out {
+            most = most.saturating_mul(100);
         }
-        let rows = query.fetch_all(session.connection()?).await?;
-        let mut due = Vec::with_capacity(rows.len());
-        for row in &rows {
-            due.extend(self.due_row(session, row, &policy)?);
+        // The rows of other numbers up to the highest are settled, or known in memory.
+        let unread = session.reader.gaps().ids();
+        let unread: (Vec<i64>, Vec<i64>) = unread.iter().map(|range| (*range.start(), *range.end())).unzip();
+        let first = self.first_segment_of(session).await?;
+        loop {
+            let query = sqlx::query(self.statements.failures.retry.sql())
+                .bind(i64::from(self.retries_allowed(request)))
+                .bind(policy.ordered)
+                .bind(&rows)
+                .bind(&lanes.0)
+                .bind(&lanes.1)
+                .bind(policy.may_block())
+                .bind(i64::from(most));
+            let mut query = of_segments(query, self.shard.as_ref(), first);
+            if self.shard.is_some() {
+                let (dead_blocks, except) = policy.blocking();
+                let hi = session.reader.gaps().hi();
+                query = query
+                    .bind(hi)
+                    .bind(&unread.0)
+                    .bind(&unread.1)
+                    .bind(dead_blocks)
+                    .bind(except);
+            }
+            let found = query.fetch_all(session.connection()?).await?;
+            let mut due = Vec::with_capacity(found.len());
+            for row in &found {
+                due.extend(self.due_row(session, row, &policy)?);
+            }
+            if !due.is_empty() || !sorts_out || found.len() < most as usize {
+                return Ok(due);
+            }
+            most = most.saturating_mul(10);
         }
-        Ok(due)
     }
 
     /// A row that was found, unless it has to wait for others after all.

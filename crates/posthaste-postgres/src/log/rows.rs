@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::{MessageId, Text};
 use posthaste_sql::TableMap;
-use posthaste_sql::log::{Lane, LogRow as ReadRow};
+use posthaste_sql::log::{Lane, LogRow as ReadRow, Policy};
 use posthaste_sql::table::{Held, Kind, Role, SqlRow, Table};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
@@ -145,17 +145,33 @@ pub(super) const fn place(role: Role) -> Option<usize> {
     })
 }
 
-/// How things are beside the log, the same in each row.
+/// What the table of failures says of the row.
 const BESIDE: usize = 13;
 
 /// What stands there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beside {
-    /// The table of failures is empty.
-    Nothing,
-    Failures,
+pub(super) struct Beside(i32);
+
+impl Beside {
     /// The connection is not the reader's own.
-    AnotherReader,
+    pub(super) fn is_another_reader(self) -> bool {
+        self.0 == 1
+    }
+
+    /// The table of failures is not empty, and what it says of the row was not asked for.
+    pub(super) fn is_unknown(self) -> bool {
+        self.0 == 16
+    }
+
+    /// The row is in the table of failures.
+    fn is_kept(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// An earlier row of its lane is there, behind which it has to wait.
+    fn is_held(self, topic: &str, policy: &Policy<'_>) -> bool {
+        self.0 & 4 != 0 || (self.0 & 8 != 0 && policy.blocks(topic))
+    }
 }
 
 /// Most different texts of one column that are kept.
@@ -214,21 +230,27 @@ impl TailColumns {
         }
     }
 
-    /// How things are beside the log.
+    /// What the table of failures says of a row.
     pub(super) fn beside(row: &PgRow) -> sqlx::Result<Beside> {
-        Ok(match row.try_get::<i32, _>(BESIDE)? {
-            0 => Beside::Nothing,
-            1 => Beside::Failures,
-            _ => Beside::AnotherReader,
-        })
+        row.try_get(BESIDE).map(Beside)
     }
 
     pub(super) fn decode(
         self,
         row: &PgRow,
         map: &TableMap,
+        policy: &Policy<'_>,
         texts: &mut Texts,
     ) -> sqlx::Result<(ReadRow, ClaimedMessage)> {
+        let beside = Self::beside(row)?;
+        let (mut row, claimed) = self.decode_alone(row, map, texts)?;
+        row.kept = beside.is_kept();
+        row.held = beside.is_held(&claimed.message.topic, policy);
+        Ok((row, claimed))
+    }
+
+    /// The row as if there were no failures.
+    fn decode_alone(self, row: &PgRow, map: &TableMap, texts: &mut Texts) -> sqlx::Result<(ReadRow, ClaimedMessage)> {
         let id = row.try_get(0)?;
         if self.is_own
             && let Some(decoded) = own_row::decode(row, id, texts)?

@@ -14,15 +14,21 @@ use posthaste_core::store::ShardStatus;
 use posthaste_sql::log::{Seat, plan_seats};
 use posthaste_sql::table::Identifier;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, PgConnection, Row};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::error::LogResult;
 use crate::error::store_error;
+use crate::pooling;
 use crate::rows::millis;
 
 /// How long the server takes to miss a connection that was closed, at most.
 const MISSED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How a look at all shards begins. The planner expects many of them, and would have the server compile for seconds what then takes
+/// milliseconds.
+const BEGIN_LOOK: &str = "begin isolation level read committed; set local lock_timeout = '1s'; set local jit = off;
+    set local idle_in_transaction_session_timeout = '5s'";
 
 /// How the files write the schema.
 const SCHEMA_IN_FILES: &str = "\"posthaste\"";
@@ -227,9 +233,16 @@ impl Seats {
     }
 }
 
+/// A transaction for a look at all shards.
+pub(super) async fn begin_look(pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
+    pooling::begin(pool, BEGIN_LOOK).await.map_err(store_error)
+}
+
 /// The shards of a schema's log as an operator sees them.
 pub(super) async fn status(connection: &mut PgConnection, schema: &Identifier) -> Result<Vec<ShardStatus>, StoreError> {
     let rows = sqlx::query(AssertSqlSafe(SeatStatements::finish(schema).status))
+        // A queue's pool may be that of a pooler.
+        .persistent(false)
         .bind(schema.as_str())
         .fetch_all(connection)
         .await
@@ -248,6 +261,15 @@ pub(super) async fn status(connection: &mut PgConnection, schema: &Identifier) -
         })
     };
     rows.iter().map(shard).collect()
+}
+
+/// How many messages are in shards that nobody reads.
+pub(crate) async fn unread(pool: &PgPool, schema: &Identifier) -> Result<u64, StoreError> {
+    let mut tx = begin_look(pool).await?;
+    let shards = status(&mut tx, schema).await?;
+    tx.rollback().await.map_err(store_error)?;
+    let unread = shards.iter().filter(|shard| shard.owner.is_none());
+    Ok(unread.map(|shard| shard.lag).sum())
 }
 
 /// What keeps the generation of shards that is read from ending, where a later one waits for it.

@@ -278,7 +278,9 @@ impl Reader {
         if matches!(found, Found::Missing | Found::Forbidden) {
             return Ok(Saved::default());
         }
-        let query = sqlx::query(AssertSqlSafe(Arc::clone(&table.state))).bind(&name.log);
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&table.state)))
+            .persistent(false)
+            .bind(&name.log);
         let row = of_shard(query, self.shard.as_ref()).fetch_optional(connection).await?;
         let row = row.map(|row| -> sqlx::Result<SavedRow> {
             Ok(SavedRow {
@@ -314,6 +316,7 @@ impl Reader {
 
     async fn find_state_table(&self, connection: &mut PgConnection, table: &StateTable) -> LogResult<(LogName, Found)> {
         let row = sqlx::query(AssertSqlSafe(Arc::clone(&table.usable)))
+            .persistent(false)
             .bind(&self.cursor_table)
             .bind(&self.table)
             .bind(&table.name)

@@ -43,7 +43,7 @@ posthaste_sql::statements! {
     failures: Failures => { retry, suspected, fail, retried, delete_delivered, sweep }
     /// For its upkeep.
     upkeep: Upkeep => {
-        newest, lengths, stats, list_log, list_failed, replay, discard,
+        newest, lengths, stats, list_log, list_failed, find_dead, replay, discard,
     }
     /// For logs that say when a message was given up.
     dying: Dying if |map| map.has((Table::Failed, Role::DiedAt)) => { purge_dead, purgeable_dead }

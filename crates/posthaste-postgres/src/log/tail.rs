@@ -1,11 +1,11 @@
-//! Reading on at the end of the log, which is what a reader does nearly always: no look at locks, at failures or at rows that
-//! wait, more rows in one statement than a claim takes, and the next statement beside what is done with them.
+//! Reading on at the end of the log, which is what a reader does nearly always: no look at locks nor at rows that wait, at failures
+//! only where there are some, more rows in one statement than a claim takes, and the next statement beside what is done with them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use posthaste_core::store::{ClaimRequest, ClaimedMessage};
-use posthaste_sql::log::{Holder, LaneRule, LogRow};
+use posthaste_sql::log::{Failure, Holder, LogRow, Policy};
 use sqlx::Row;
 
 use super::Reader;
@@ -13,6 +13,7 @@ use super::chunk::{Chunk, READ_BYTES, Wanted};
 use super::error::LogResult;
 use super::read_ahead::ReadAhead;
 use super::reader_lock::shared_session;
+use super::relay_store::say_refused;
 use super::rows::Texts;
 use super::session::Session;
 
@@ -36,7 +37,7 @@ pub(super) struct Tail {
     next_rows: u32,
     /// Bytes of payload of one row, by the last read.
     row_bytes: u64,
-    /// When the table of failures was last seen not to be empty.
+    /// When there were failures, and it was not known which rows wait behind them.
     failures_at: Option<Instant>,
     texts: Texts,
     ahead: ReadAhead,
@@ -53,14 +54,19 @@ impl Tail {
         }
     }
 
-    /// How many rows a claim takes.
-    fn fitting(&self, limit: u32, max_bytes: u64) -> usize {
-        let mut bytes = 0;
-        let fits = |claimed: &&ClaimedMessage| {
-            bytes += claimed.message.payload.len() as u64;
-            bytes <= max_bytes
+    /// How many rows a claim takes: those that go are counted, not those among them that stay back.
+    fn fitting(&self, request: &ClaimRequest) -> usize {
+        let is_ordered = Policy::of(&request.ordering).ordered;
+        let (mut count, mut bytes) = (0, 0);
+        let fits = |(row, claimed): &(&LogRow, &ClaimedMessage)| {
+            let stays_back = row.kept || (row.held && is_ordered);
+            if !stays_back {
+                count += 1;
+                bytes += claimed.message.payload.len() as u64;
+            }
+            count <= request.limit && bytes <= request.max_bytes
         };
-        let fitting = self.messages.iter().take(limit as usize).take_while(fits).count();
+        let fitting = self.rows.iter().zip(&self.messages).take_while(fits).count();
         fitting.max(1).min(self.rows.len())
     }
 
@@ -71,7 +77,7 @@ impl Tail {
             return !has_read;
         }
         let count = self.rows.len();
-        let is_too_few = count < request.limit as usize && self.fitting(request.limit, request.max_bytes) == count;
+        let is_too_few = count < request.limit as usize && self.fitting(request) == count;
         is_too_few && self.may_go_on()
     }
 
@@ -82,10 +88,12 @@ impl Tail {
         self.next_rows > 0 && self.rows.back().is_some_and(is_whole)
     }
 
-    /// Whether so much is left that it is worth another connection: as much as is read at a time.
-    fn is_backlog(&self) -> bool {
+    /// Whether so much is left that it is worth another connection: as much as is read at a time. What is read beyond rows that
+    /// have to wait is worth nothing once they are written to where they wait.
+    fn is_backlog(&self, is_ordered: bool) -> bool {
         let next_bytes = u64::from(self.next_rows).saturating_mul(self.row_bytes);
-        (self.next_rows >= MAX_ROWS || next_bytes >= READ_BYTES) && self.may_go_on()
+        let is_large = self.next_rows >= MAX_ROWS || next_bytes >= READ_BYTES;
+        is_large && self.may_go_on() && !(is_ordered && self.rows.iter().any(|row| row.held))
     }
 
     fn take_in(&mut self, chunk: Chunk, now: Instant) {
@@ -126,9 +134,9 @@ impl Reader {
         &self,
         session: &mut Session,
         request: &ClaimRequest,
-        lanes: LaneRule,
         now: Instant,
     ) -> LogResult<Option<Vec<ClaimedMessage>>> {
+        let lanes = Policy::of(&request.ordering).lanes(request.pipelined);
         let recent = |at: Instant| now.duration_since(at) < FAILURES_INTERVAL;
         let beside_failures = session.tail.failures_at.is_some_and(recent);
         let hi = session.reader.gaps().hi();
@@ -142,7 +150,7 @@ impl Reader {
         }
         let (mut has_read, mut is_confirmed) = (false, false);
         while session.tail.wants_more(request, has_read) {
-            is_confirmed = self.read_tail(session, request.limit, now).await?;
+            is_confirmed = self.read_tail(session, request, now).await?;
             has_read |= is_confirmed;
             if session.tail.failures_at == Some(now) {
                 session.tail.clear();
@@ -153,7 +161,7 @@ impl Reader {
             // Whoever has lost the lock hands out nothing more, and it may be lost since the last read of its own.
             self.confirm_reader(session).await?;
         }
-        let count = session.tail.fitting(request.limit, request.max_bytes);
+        let count = session.tail.fitting(request);
         let Some(last) = count.checked_sub(1).map(|last| session.tail.rows[last].id) else {
             return Ok(Some(Vec::new()));
         };
@@ -174,11 +182,23 @@ impl Reader {
             let mut rows = rows.iter();
             messages.retain(|_| rows.next().is_some_and(|row| goes.next_if_eq(&&row.id).is_some()));
         }
+        for id in sorted.park {
+            session.reader.window.fail(Failure::parked(id));
+        }
+        if messages.is_empty() {
+            // Else the next call writes them down: this one would be cut short with rows in its hands.
+            say_refused(&self.flush(session, &[], now).await?.refused);
+        }
         Ok(Some(messages))
     }
 
     /// Reads on, or takes what was read ahead; says whether it was the reader's own connection that read.
-    async fn read_tail(&self, session: &mut Session, limit: u32, now: Instant) -> LogResult<bool> {
+    async fn read_tail(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<bool> {
+        let wanted = |after, rows| Wanted {
+            after,
+            rows,
+            ordering: request.ordering.clone(),
+        };
         let hi = session.reader.gaps().hi();
         let lease = session.idle_limit;
         let Session { link, tail, .. } = session;
@@ -189,23 +209,23 @@ impl Reader {
         let chunk = if let Some(chunk) = ahead {
             chunk
         } else {
-            let rows = tail.rows_to_read(limit);
-            let wanted = Wanted { after, rows };
+            let wanted = wanted(after, tail.rows_to_read(request.limit));
             self.log
-                .read_chunk(link, self.shard.as_ref(), wanted, &mut tail.texts, now)
+                .read_chunk(link, self.shard.as_ref(), &wanted, &mut tail.texts, now)
                 .await?
         };
         (tail.after, tail.failures_at) = (hi, None);
         tail.take_in(chunk, now);
         if tail.rows.is_empty() {
             tail.ahead.rest();
-        } else if tail.is_backlog()
+        } else if tail.is_backlog(Policy::of(&request.ordering).ordered)
             && let Some(last) = tail.rows.back()
         {
             // No id below these is open, so none is when the next ones are read.
-            let (after, rows) = (last.id, tail.rows_to_read(limit));
-            let wanted = Wanted { after, rows };
+            let wanted = wanted(last.id, tail.rows_to_read(request.limit));
             tail.ahead.begin(&self.log, self.shard.as_ref(), wanted, lease, now);
+        } else {
+            tail.ahead.rest_if_unused(now);
         }
         Ok(!is_ahead)
     }

@@ -23,8 +23,12 @@ impl Log {
     }
 
     pub(crate) async fn in_schema(schema: &str) -> Self {
+        Self::at(support::server_url().parse().unwrap(), schema).await
+    }
+
+    /// On a server that is reached by this address.
+    pub(crate) async fn at(address: PgConnectOptions, schema: &str) -> Self {
         let map = TableMap::native_log(schema).unwrap();
-        let address: PgConnectOptions = support::server_url().parse().unwrap();
         let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
         let pool = PgPoolOptions::new()
             .max_connections(4)

@@ -1,12 +1,14 @@
 //! What keeps shards from being read, and only an operator can mend, is said.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Verdict};
 use posthaste_core::store::AdminStore;
 use posthaste_core::{Message, OutboxOptions, RelayStore};
+use posthaste_servers::{PostgresServer, StopMode};
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Executor, PgConnection};
 
 use crate::fixture::{Log, payloads};
 use crate::support;
@@ -92,6 +94,45 @@ async fn a_transaction_that_keeps_new_shards_waiting_is_named() {
     assert_eq!(reading.shards, [0, 1, 2]);
     assert!(log.store.hold_ups().await.unwrap().is_empty());
     assert!(log.store.tables().unwrap().writers().await.unwrap().is_empty());
+}
+
+/// A restart gives it another name in the list of locks.
+#[tokio::test]
+async fn a_prepared_transaction_that_keeps_new_shards_waiting_is_named_before_and_after_a_restart_of_the_server() {
+    let server = PostgresServer::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let log = Log::at(server.url().parse().unwrap(), &support::fresh_schema()).await;
+    let outbox = log.store.outbox(OutboxOptions::default());
+    let mut session = log.pool.acquire().await.unwrap();
+    session.execute("begin").await.unwrap();
+    outbox.enqueue(&mut session, message("never")).await.unwrap();
+    session.execute("prepare transaction 'left alone'").await.unwrap();
+    session.close().await.unwrap();
+    let is_named = async || {
+        let writers = log.store.tables().unwrap().writers().await.unwrap();
+        assert!(
+            writers.values().all(|writer| writer.contains("'left alone'")) && writers.len() == 1,
+            "{writers:?}"
+        );
+        let hold_ups = log.store.hold_ups().await.unwrap();
+        assert!(
+            hold_ups[0].contains("'left alone'") && hold_ups.len() == 1,
+            "{hold_ups:?}"
+        );
+    };
+    log.raise(2).await;
+    log.enqueue(vec![message("behind")]).await;
+    is_named().await;
+    assert!(log.claim(10).await.is_empty());
+    log.store.pass_time(Duration::from_secs(11));
+    let notice = log.notice().await;
+    assert!(notice.contains("'left alone'"), "{notice}");
+    server.stop(StopMode::Fast).unwrap();
+    server.start_again().unwrap();
+    is_named().await;
+    log.run("rollback prepared 'left alone'").await;
+    let successor = log.after_a_crash();
+    successor.delivers("behind").await;
+    assert!(successor.store.hold_ups().await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -10,15 +10,16 @@ use posthaste_core::store::{ClaimRequest, ClaimedMessage};
 use posthaste_core::{MessageId, RelayStore};
 
 use crate::fixture::{Log, numbered, payloads, request};
+use crate::support::{self, proxy::Proxy};
 
 const PATIENCE: Duration = Duration::from_mins(2);
-const ROWS: usize = 60_000;
+pub(crate) const ROWS: usize = 60_000;
 
 /// Most shards of one relay that are read ahead.
 const MOST: i64 = 4;
 
 impl Log {
-    async fn settle_all(&self, token: LeaseToken, claimed: &[ClaimedMessage]) {
+    pub(crate) async fn settle_all(&self, token: LeaseToken, claimed: &[ClaimedMessage]) {
         let settlement = |id: MessageId| Settlement {
             id,
             token,
@@ -32,7 +33,7 @@ impl Log {
     }
 
     /// Connections that read ahead: those that have no reader's lock.
-    async fn ahead(&self) -> i64 {
+    pub(crate) async fn ahead(&self) -> i64 {
         let schema = self.store.map().schema().unwrap().as_str();
         sqlx::query_scalar(
             "select count(*) from pg_stat_activity a
@@ -45,7 +46,7 @@ impl Log {
         .unwrap()
     }
 
-    async fn enqueue_backlog(&self) {
+    pub(crate) async fn enqueue_backlog(&self) {
         for first in (0..ROWS).step_by(5_000) {
             self.enqueue(numbered(first..first + 5_000)).await;
         }
@@ -106,13 +107,13 @@ fn number(claimed: &ClaimedMessage) -> usize {
 
 /// Each key in order, and nothing twice; nothing that is left out.
 #[derive(Default)]
-struct Arrived {
-    all: BTreeSet<usize>,
+pub(crate) struct Arrived {
+    pub(crate) all: BTreeSet<usize>,
     last: BTreeMap<String, usize>,
 }
 
 impl Arrived {
-    fn note(&mut self, claimed: &[ClaimedMessage]) {
+    pub(crate) fn note(&mut self, claimed: &[ClaimedMessage]) {
         for claimed in claimed {
             let (number, key) = (number(claimed), claimed.message.ordering_key.as_deref().unwrap());
             assert!(self.all.insert(number), "{number} comes twice");
@@ -146,7 +147,7 @@ async fn a_backlog_is_read_ahead_on_another_connection_until_it_is_over() {
     log.eventually_ahead(0).await;
 }
 
-/// Also what was read before the failure. Proves P5.
+/// Also what was read before the failure. Proves pitfall 5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_read_ahead_of_a_failure_waits_behind_it() {
     let log = Log::fresh().await;
@@ -267,6 +268,36 @@ async fn a_connection_that_hangs_delays_the_reader_for_less_than_its_lease() {
         took < Duration::from_secs(30),
         "it was waited for again and again: {took:?}"
     );
+}
+
+/// The network swallows the first attempt to connect. The reader does without meanwhile, and the next attempt is not kept waiting
+/// by the one that is never answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_not_answered_when_it_connects_is_given_up() {
+    let (proxy, address) = Proxy::before(support::server_url().parse().unwrap());
+    let log = Log::at(address, &support::fresh_schema()).await;
+    log.enqueue_backlog().await;
+    // The reader's own connections are made with this.
+    let mut arrived = Arrived::default();
+    let token = LeaseToken::new();
+    let first = log.claim_as(token, 10).await;
+    arrived.note(&first);
+    log.settle_all(token, &first).await;
+    proxy.be_deaf(true);
+    let begun = Instant::now();
+    while log.ahead().await == 0 {
+        if proxy.unheard() > 0 {
+            proxy.be_deaf(false);
+        }
+        let (token, asked) = (LeaseToken::new(), Instant::now());
+        let claimed = log.claim_as(token, 500).await;
+        assert!(asked.elapsed() < Duration::from_secs(4), "the reader waited for it");
+        assert!(!claimed.is_empty(), "nothing was read ahead in {:?}", begun.elapsed());
+        arrived.note(&claimed);
+        log.settle_all(token, &claimed).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    assert_eq!(proxy.unheard(), 1);
 }
 
 /// Rows become large while they are read ahead: the server is not left with the rest of its answer, and a snapshot open.

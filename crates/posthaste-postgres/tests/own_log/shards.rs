@@ -282,6 +282,24 @@ async fn once_free(log: &Log, token: LeaseToken) -> Vec<ClaimedMessage> {
 }
 
 /// Proves pitfall 17.
+/// While a broker is slow, every other row may be open, of thousands.
+#[tokio::test]
+async fn the_status_of_a_shard_takes_no_longer_for_what_is_open_in_it() {
+    let log = Log::fresh().await;
+    log.run(
+        "update log_shards set position = 1,
+             state = '8001;' || (select string_agg((2 * n)::text, ',') from generate_series(1, 4000) n)",
+    )
+    .await;
+    let begun = Instant::now();
+    assert_eq!(log.shards().await[0].lag, 4_000);
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "it took {:?}",
+        begun.elapsed()
+    );
+}
+
 #[tokio::test]
 async fn one_that_was_given_up_in_an_earlier_generation_blocks_a_later_one() {
     let log = Log::fresh().await;

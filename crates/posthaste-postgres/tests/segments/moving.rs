@@ -8,7 +8,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{ClaimRequest, RelayStore, SchemaStore};
 use posthaste_core::{Enqueued, Message, Outbox, OutboxOptions};
-use posthaste_postgres::{MoveStep, PostgresStore};
+use posthaste_postgres::{MoveProgress, MoveStep, PostgresStore};
 use sqlx::Row;
 use tokio::task::JoinSet;
 
@@ -210,4 +210,143 @@ async fn dedupe_keys_and_ids_stay_taken_over_the_move() {
             .await,
         2
     );
+}
+
+/// Writes a row as any language might.
+async fn insert(log: &Log, topic: &str, key: &str) -> sqlx::Result<()> {
+    let sql = log.sql(
+        "insert into {schema}.outbox (id, namespace, topic, ordering_key, payload)
+         values (gen_random_uuid(), 'default', $1, $2, 'p')",
+    );
+    let inserted = sqlx::query(sql).bind(topic).bind(key).execute(log.pool());
+    inserted.await.map(drop)
+}
+
+#[tokio::test]
+async fn what_the_log_does_not_take_is_named_and_nothing_is_fenced() {
+    let (queue, log) = queue_and_log(4).await;
+    let (long_key, long_topic) = ("k".repeat(3_000), "t".repeat(513));
+    insert(&log, "t", &long_key).await.unwrap();
+    insert(&log, &long_topic, "k").await.unwrap();
+    insert(&log, &"t".repeat(512), &"k".repeat(2_048)).await.unwrap();
+    let queue_move = log.tables.queue_move();
+    let unfit = queue_move.unfit().await.unwrap();
+    assert_eq!(unfit.count, 2, "{unfit}");
+    for refused in [queue_move.refuse_unfit().await, queue_move.fence().await.map(|_| ())] {
+        let error = refused.unwrap_err().to_string();
+        let first: String = log
+            .rows("select id::text from {schema}.outbox where octet_length(ordering_key) > 2048")
+            .await[0]
+            .get(0);
+        assert!(
+            error.contains(&format!("{first} (ordering_key has 3000 bytes and may have 2048)")),
+            "{error}"
+        );
+        assert!(error.contains("(topic has 513 bytes and may have 512)"), "{error}");
+        assert!(error.contains("shorten that field"), "{error}");
+    }
+    assert_eq!(queue_move.progress().await.unwrap(), MoveProgress::NotBegun);
+    insert(&log, "t", &long_key)
+        .await
+        .expect("nothing was changed for producers");
+    let claimed = queue.claim(&request(10)).await.unwrap();
+    assert_eq!(claimed.messages.len(), 5, "and relays of the queue claim");
+}
+
+/// A row that came after the look would stop the move half way.
+#[tokio::test]
+async fn once_a_move_has_begun_nothing_is_written_that_the_log_does_not_take() {
+    let (_queue, log) = queue_and_log(4).await;
+    let queue_move = log.tables.queue_move();
+    queue_move.fence().await.unwrap();
+    let refuse = async |when: &str| {
+        for (topic, key) in [("t".repeat(513), "k".to_owned()), ("t".to_owned(), "k".repeat(2_049))] {
+            let error = insert(&log, &topic, &key).await.unwrap_err().to_string();
+            assert!(error.contains("bytes and may have"), "{when}: {error}");
+        }
+        insert(&log, &"t".repeat(512), &"k".repeat(2_048)).await.unwrap();
+    };
+    refuse("while messages are moved").await;
+    queue_move.move_batch(100).await.unwrap();
+    queue_move.redirect().await.unwrap();
+    refuse("when they were").await;
+    assert_eq!(log.count("select count(*) from {schema}.log").await, 3);
+}
+
+#[tokio::test]
+async fn a_move_that_was_begun_is_taken_back_as_long_as_nothing_was_moved() {
+    let (queue, log) = queue_and_log(4).await;
+    let queue_move = log.tables.queue_move();
+    assert_eq!(queue_move.unfence().await.unwrap(), MoveStep::Done(false));
+    queue_move.fence().await.unwrap();
+    assert_eq!(queue_move.unfence().await.unwrap(), MoveStep::Done(true));
+    assert_eq!(queue_move.progress().await.unwrap(), MoveProgress::NotBegun);
+    insert(&log, "t", &"k".repeat(2_049)).await.expect("the queue takes it");
+    let claimed = queue.claim(&request(10)).await.unwrap();
+    assert_eq!(claimed.messages.len(), 2, "relays claim again");
+    log.run(
+        "delete from {schema}.outbox where octet_length(ordering_key) > 2048; 
+         update {schema}.outbox set status = 'pending', locked_by = null, lease_token = null, locked_until = null",
+    )
+    .await;
+    queue_move.fence().await.unwrap();
+    assert_eq!(queue_move.move_batch(100).await.unwrap(), 1);
+    let error = queue_move.unfence().await.unwrap_err().to_string();
+    assert!(error.contains("messages wait in the log"), "{error}");
+    queue_move.redirect().await.unwrap();
+    let error = queue_move.unfence().await.unwrap_err().to_string();
+    assert!(error.contains("was moved to the log"), "{error}");
+}
+
+#[tokio::test]
+async fn a_second_move_is_told_of_the_first() {
+    let (queue, log) = queue_and_log(4).await;
+    let queue_move = log.tables.queue_move();
+    queue_move.fence().await.unwrap();
+    // The first one is in the middle of a batch.
+    let mut first = queue.pool().begin().await.unwrap();
+    let lock = log.sql("select pg_advisory_xact_lock(hashtextextended('posthaste:move:{schema}', 0))");
+    sqlx::query(lock).execute(&mut *first).await.unwrap();
+    for refused in [
+        queue_move.move_batch(100).await.map(|_| ()),
+        queue_move.fence().await.map(|_| ()),
+        queue_move.redirect().await.map(|_| ()),
+    ] {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("another `posthaste log move` is at work"), "{error}");
+    }
+    first.rollback().await.unwrap();
+    assert_eq!(queue_move.move_batch(100).await.unwrap(), 1);
+}
+
+/// Whatever they do to each other, no message is lost and no deadlock is met.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_moves_at_once_end_well() {
+    let (_queue, log) = queue_and_log(8).await;
+    log.run(
+        "insert into {schema}.outbox (id, namespace, topic, ordering_key, payload)
+         select gen_random_uuid(), 'default', 't', (i % 7)::text, 'p' from generate_series(1, 2000) i",
+    )
+    .await;
+    let mut movers = JoinSet::new();
+    for _ in 0..2 {
+        let tables = log.tables.clone();
+        movers.spawn(async move {
+            let queue_move = tables.queue_move();
+            while queue_move.fence().await? == MoveStep::Busy {}
+            while queue_move.move_batch(100).await? > 0 {}
+            while queue_move.redirect().await? == MoveStep::Busy {}
+            Ok::<_, posthaste_core::StoreError>(())
+        });
+    }
+    let mut through = 0;
+    for ended in movers.join_all().await {
+        match ended {
+            Ok(()) => through += 1,
+            Err(error) => assert!(error.to_string().contains("another `posthaste log move`"), "{error}"),
+        }
+    }
+    assert!(through > 0, "one of them went on to its end");
+    assert_eq!(log.tables.queue_move().progress().await.unwrap(), MoveProgress::Done);
+    assert_eq!(log.count("select count(*) from {schema}.log").await, 2_001);
 }

@@ -139,3 +139,26 @@ async fn segments_that_a_superuser_made_are_dropped_by_the_owner_of_the_log() {
     assert!(!left.contains(&4) && !left.contains(&5), "{left:?}");
     place.dispose().await;
 }
+
+/// What a relay may do is not enough, and no grant would be.
+#[tokio::test]
+async fn who_raises_the_shards_or_moves_the_queue_is_told_to_be_the_owner() {
+    let place = Place::fresh().await;
+    let (schema, role) = (&place.log.schema, &place.producer);
+    let grants = format!(
+        "grant select, insert, update, delete on all tables in schema {schema} to {role};
+         grant usage, select on all sequences in schema {schema} to {role}"
+    );
+    place.log.run(&grants).await;
+    let tables = LogTables::in_schema(pool_as(role).await, schema).unwrap();
+    for refused in [
+        tables.raise_shards(2).await.map(|_| ()),
+        tables.queue_move().fence().await.map(|_| ()),
+    ] {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("permission denied"), "{error}");
+        assert!(error.contains("run it as the owner of the log's tables"), "{error}");
+        assert!(!error.contains("grant"), "{error}");
+    }
+    place.dispose().await;
+}

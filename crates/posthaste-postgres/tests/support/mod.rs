@@ -2,6 +2,8 @@
 
 pub mod log;
 pub mod native;
+#[allow(dead_code, reason = "each test target uses its own part of this module")]
+pub mod proxy;
 
 use posthaste_core::Message;
 use posthaste_core::store::SchemaStore;

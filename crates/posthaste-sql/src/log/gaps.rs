@@ -219,9 +219,10 @@ impl Gaps {
 mod tests {
     use super::*;
 
+    /// One that is prepared has the name that it had, or after a restart of the server another one.
     fn holder(name: &str) -> Holder {
-        let prepared = name.starts_with("-1/");
-        let name = name.to_owned();
+        let prepared = name.ends_with(" prepared");
+        let name = name.trim_end_matches(" prepared").to_owned();
         Holder { name, prepared }
     }
 
@@ -290,11 +291,28 @@ mod tests {
     #[test]
     fn a_transaction_that_is_prepared_goes_on_under_another_name() {
         let mut gaps = Gaps::after(0, Proof::Required);
-        observe(&mut gaps, &[2], &["3/7", "-1/100"]);
-        observe(&mut gaps, &[], &["-1/100", "-1/200"]);
-        observe(&mut gaps, &[], &["-1/200"]);
-        observe(&mut gaps, &[], &["-1/200"]);
+        observe(&mut gaps, &[2], &["3/7", "-1/100 prepared"]);
+        observe(&mut gaps, &[], &["-1/100 prepared", "-1/200 prepared"]);
+        observe(&mut gaps, &[], &["-1/200 prepared"]);
+        observe(&mut gaps, &[], &["-1/200 prepared"]);
         assert_eq!(gaps.open(), 1, "-1/200 may be what 3/7 was");
+        observe(&mut gaps, &[], &[]);
+        observe(&mut gaps, &[], &[]);
+        assert_eq!((gaps.open(), gaps.closed()), (0, 1));
+    }
+
+    #[test]
+    fn a_transaction_that_keeps_its_name_when_it_is_prepared_is_followed() {
+        let mut gaps = Gaps::after(0, Proof::Required);
+        observe(&mut gaps, &[2], &["3/7"]);
+        for _ in 0..3 {
+            observe(&mut gaps, &[], &["3/7 prepared"]);
+            assert_eq!(gaps.open(), 1, "it may come yet");
+        }
+        // After a restart of the server.
+        observe(&mut gaps, &[], &["-1/100 prepared"]);
+        observe(&mut gaps, &[], &["-1/100 prepared"]);
+        assert_eq!(gaps.open(), 1);
         observe(&mut gaps, &[], &[]);
         observe(&mut gaps, &[], &[]);
         assert_eq!((gaps.open(), gaps.closed()), (0, 1));
@@ -304,9 +322,9 @@ mod tests {
     fn a_transaction_that_one_look_shows_under_both_of_its_names_is_followed() {
         let mut gaps = Gaps::after(0, Proof::Required);
         observe(&mut gaps, &[2], &["3/7"]);
-        observe(&mut gaps, &[], &["3/7", "-1/100"]);
+        observe(&mut gaps, &[], &["3/7", "-1/100 prepared"]);
         for _ in 0..3 {
-            observe(&mut gaps, &[], &["-1/100"]);
+            observe(&mut gaps, &[], &["-1/100 prepared"]);
             assert_eq!(gaps.open(), 1, "-1/100 is what 3/7 was");
         }
     }

@@ -25,7 +25,7 @@ mod window;
 pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
 pub use lanes::Lane;
-pub use move_plan::MovePlan;
+pub use move_plan::{MovePlan, Unfit};
 pub use policy::Policy;
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Risk, Sorted};

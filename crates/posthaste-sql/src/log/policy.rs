@@ -44,6 +44,11 @@ impl<'a> Policy<'a> {
         self.dead_blocks || !self.except.is_empty()
     }
 
+    /// Whether it does where nothing else is said, and the topics with the other policy.
+    pub fn blocking(&self) -> (bool, &'a [String]) {
+        (self.dead_blocks, self.except)
+    }
+
     /// Whether it does in this one.
     pub fn blocks(&self, topic: &str) -> bool {
         self.except.iter().any(|other| other == topic) != self.dead_blocks

@@ -1,6 +1,6 @@
 //! What a log's one reader knows, and what follows from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
 use super::closed::ClosedGaps;
@@ -324,6 +324,9 @@ impl LogReader {
         let mut sorted = Sorted::default();
         sorted.handed_out.reserve(rows.len().min(limit));
         let mut pass = self.window.pass(token, lanes);
+        // Rows may have been read in several snapshots: what is read later must not pass what has to wait, though nothing was
+        // before it any more.
+        let mut parked: HashSet<&Lane> = HashSet::new();
         for row in rows {
             if row.kept {
                 pass.settle(row.id);
@@ -332,7 +335,9 @@ impl LogReader {
             if pass.take_in(row.id, row.lane.as_ref()) == Turn::Waits {
                 continue;
             }
-            if row.held && row.lane.is_some() && lanes != LaneRule::Unordered {
+            let lane = row.lane.as_ref().filter(|_| lanes != LaneRule::Unordered);
+            if let Some(lane) = lane.filter(|lane| row.held || parked.contains(lane)) {
+                parked.insert(lane);
                 sorted.park.push(row.id);
             } else if sorted.handed_out.len() == limit {
                 pass.keep(row.id);

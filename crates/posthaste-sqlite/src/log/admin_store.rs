@@ -20,12 +20,14 @@ use crate::rows::{ByRole, epoch_millis, millis};
 #[async_trait]
 impl AdminStore for SqliteLogStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
-        let records = self.inner.list(filter, after, limit).await;
-        let records = records.map_err(|error| self.inner.error(error))?;
-        if let (true, Some(after)) = (records.is_empty(), after) {
-            self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
+        let error = |error| self.inner.error(error);
+        let records = self.inner.list(filter, after, limit).await.map_err(error)?;
+        match after {
+            Some(after) if records.is_empty() && !self.inner.exists(after).await.map_err(error)? => {
+                Err(StoreError::gone(after))
+            }
+            _ => Ok(records),
         }
-        Ok(records)
     }
 
     async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError> {
@@ -139,6 +141,11 @@ impl Inner {
             .fetch_all(self.common.pool())
             .await?;
         rows.iter().map(|row| self.map.record(&ByRole(row))).collect()
+    }
+
+    async fn exists(&self, id: MessageId) -> sqlx::Result<bool> {
+        let exists = sqlx::query_scalar(self.statements.upkeep.exists.sql()).bind(id.to_string());
+        exists.fetch_one(self.common.pool()).await
     }
 
     async fn change_dead(&self, filter: &Filter, limit: u32, change: Change) -> sqlx::Result<Vec<MessageId>> {

@@ -29,6 +29,7 @@ use sqlx::SqlitePool;
 use tokio::sync::Mutex;
 
 pub use enqueue::SqliteLogOutbox;
+pub(crate) use schema::FIRST_VERSION;
 use session::Session;
 use statements::Statements;
 

@@ -3,8 +3,9 @@
 //! There is one writer at a time, so all of it is one transaction.
 
 use posthaste_core::StoreError;
-use posthaste_sql::log::MovePlan;
+use posthaste_sql::log::{MovePlan, Unfit};
 use posthaste_sql::table::Table;
+use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use super::{Inner, SqliteLogStore};
@@ -12,9 +13,14 @@ use crate::begin::begin;
 use crate::statements::Statement;
 
 const PLAN: &str = include_str!("../../queries/log/moving/plan.sql");
+const UNFIT: &str = include_str!("../../queries/log/moving/unfit.sql");
 const WAITING: &str = include_str!("../../queries/log/moving/waiting.sql");
 const FRESH: &str = include_str!("../../queries/log/moving/fresh.sql");
 const REMOVE: &str = include_str!("../../queries/log/moving/remove.sql");
+
+/// What can be done about rows whose id the log does not take.
+const RENAME: &str =
+    "write their ids as text, for which docs/log-layout.md has the statement, or delete them; then move again";
 
 impl SqliteLogStore {
     /// What of the queue would be moved, and what stands in the way. Changes nothing.
@@ -29,12 +35,25 @@ impl SqliteLogStore {
         planned.await.map_err(|error| self.inner.error(error))
     }
 
+    /// The messages that the log does not take: those whose id is no text. Changes nothing.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn unfit_to_move(&self) -> Result<Unfit, StoreError> {
+        let found = async {
+            let mut conn = self.pool().acquire().await?;
+            self.inner.find_unfit(&mut conn).await
+        };
+        found.await.map_err(|error| self.inner.error(error))
+    }
+
     /// Moves all messages of the queue; says how many. Nothing is moved while relays hold some of them, which [`MovePlan::leased`]
     /// tells.
     ///
     /// # Errors
-    /// Those of the database. Nothing was moved then.
+    /// Those of the database, and that there are messages which the log does not take. Nothing was moved then.
     pub async fn move_queue(&self) -> Result<Option<u64>, StoreError> {
+        self.unfit_to_move().await?.refuse(RENAME)?;
         let moved = self.inner.move_queue().await;
         moved.map_err(|error| self.inner.error(error))
     }
@@ -60,6 +79,23 @@ impl Inner {
             relays: count("relays")?,
             is_fenced: false,
             is_redirected: false,
+        })
+    }
+
+    async fn find_unfit(&self, conn: &mut SqliteConnection) -> sqlx::Result<Unfit> {
+        let rows = sqlx::query(self.moving(UNFIT).sql())
+            .bind(Unfit::MAX_EXAMPLES)
+            .fetch_all(conn)
+            .await?;
+        let count = rows.first().map_or(Ok(0), |row| row.try_get::<i64, _>("unfit"))?;
+        let example = |row: &SqliteRow| {
+            let (seq, id, kind): (i64, String, String) =
+                (row.try_get("seq")?, row.try_get("id")?, row.try_get("kind")?);
+            Ok(format!("seq {seq} (its id {id} is {kind}, not text)"))
+        };
+        Ok(Unfit {
+            count: count.cast_unsigned(),
+            examples: rows.iter().map(example).collect::<sqlx::Result<_>>()?,
         })
     }
 

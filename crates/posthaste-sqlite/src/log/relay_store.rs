@@ -99,6 +99,14 @@ impl RelayStore for SqliteLogStore {
         Ok(Extended::all(ids.iter().copied().filter(held).collect()))
     }
 
+    /// At failed rows.
+    async fn rescan(&self) {
+        let inner = &*self.inner;
+        if let Some(session) = &mut *inner.session.lock().await {
+            session.retry_at = inner.now();
+        }
+    }
+
     async fn sweep(&self, _scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
         let inner = &*self.inner;
         // What the reader is trying is known to itself.

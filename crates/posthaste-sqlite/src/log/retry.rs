@@ -43,21 +43,21 @@ impl Inner {
         let tried = session.retries.values().map(|retry| retry.number);
         let in_flight: Vec<i64> = tried.clone().chain(held().map(|(number, _)| *number)).collect();
         let not_to_sweep: Vec<i64> = tried.chain(session.held_retries.keys().copied()).collect();
-        // What is behind a dead one is sorted out here, by topic.
-        let look = if policy.may_block() {
-            request.limit.saturating_mul(100)
-        } else {
-            request.limit
-        };
-        let state = session.reader.state(now);
+        let (dead_blocks, except) = policy.blocking();
+        // The rows of other numbers up to the highest are settled, or known in memory.
+        let gaps = session.reader.gaps();
+        let unread: Vec<_> = gaps.ids().iter().map(|range| (*range.start(), *range.end())).collect();
         let rows = sqlx::query(self.statements.failures.retry.sql())
             .bind(policy.ordered)
             .bind(Json(&in_flight))
             .bind(Json(lanes))
             .bind(policy.may_block())
-            .bind(i64::from(look))
+            .bind(i64::from(request.limit))
             // A message with a time of its own waits for all before it to be read.
-            .bind(state.hi)
+            .bind(gaps.hi())
+            .bind(Json(unread))
+            .bind(dead_blocks)
+            .bind(Json(except))
             .fetch_all(self.common.pool())
             .await?;
         if rows.is_empty() {
@@ -126,12 +126,12 @@ impl Inner {
         for failed in rows {
             let mut claimed = self.map.claimed(&ByRole(failed))?;
             let id = claimed.message.id;
-            if died.contains(&id) || (failed.try_get("behind_dead")? && policy.blocks(&claimed.message.topic)) {
+            if died.contains(&id) {
                 continue;
             }
             // What stands unsettled before it in the log comes first.
             let lane = lane(&claimed.message).filter(|_| policy.ordered);
-            let place: i64 = failed.try_get("seq")?;
+            let place: i64 = failed.try_get("place")?;
             if lane
                 .as_ref()
                 .is_some_and(|lane| session.reader.window.is_behind(place, lane))

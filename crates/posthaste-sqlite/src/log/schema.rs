@@ -9,9 +9,12 @@ use super::{Inner, SqliteLogStore};
 use crate::statements::finish;
 
 /// The log's own history is numbered from here, in the table that has that of the queue.
-const FIRST_VERSION: i64 = 1001;
+pub(crate) const FIRST_VERSION: i64 = 1001;
 
-const MIGRATIONS: [File; 1] = [("log", include_str!("../../migrations/log/0001_log.sql"))];
+const MIGRATIONS: [File; 2] = [
+    ("log", include_str!("../../migrations/log/0001_log.sql")),
+    ("dead_order", include_str!("../../migrations/log/0002_dead_order.sql")),
+];
 
 #[async_trait]
 impl SchemaStore for SqliteLogStore {

@@ -18,8 +18,8 @@ posthaste_sql::statements! {
     failures: Failures => { retry, claim_failed, fail, missing, retried, delete_delivered, left, sweep }
     /// For its upkeep.
     upkeep: Upkeep => {
-        stats, topic_gauges, list, list_dead, replay, discard, discard_rows, restore, purge_delivered, purge_dead, purge_dedupe,
-        purgeable,
+        stats, topic_gauges, list, list_dead, exists, replay, discard, discard_rows, restore, purge_delivered, purge_dead,
+        purge_dedupe, purgeable,
     }
 }
 

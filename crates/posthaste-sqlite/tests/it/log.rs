@@ -14,7 +14,7 @@ use crate::support;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-fn request(limit: u32) -> ClaimRequest {
+pub(crate) fn request(limit: u32) -> ClaimRequest {
     ClaimRequest {
         worker: WorkerId::new(),
         token: LeaseToken::new(),
@@ -34,11 +34,11 @@ fn request(limit: u32) -> ClaimRequest {
 }
 
 /// A relay of its own over the file, as another process would be.
-fn another(pool: &SqlitePool) -> SqliteLogStore {
+pub(crate) fn another(pool: &SqlitePool) -> SqliteLogStore {
     SqliteLogStore::new(pool.clone()).retrying_at_once()
 }
 
-async fn enqueue(store: &SqliteLogStore, messages: impl IntoIterator<Item = Message>) -> Vec<MessageId> {
+pub(crate) async fn enqueue(store: &SqliteLogStore, messages: impl IntoIterator<Item = Message>) -> Vec<MessageId> {
     let messages: Vec<Message> = messages.into_iter().collect();
     let ids = messages.iter().map(|message| message.id).collect();
     let outbox = store.outbox(OutboxOptions::default());
@@ -48,12 +48,12 @@ async fn enqueue(store: &SqliteLogStore, messages: impl IntoIterator<Item = Mess
     ids
 }
 
-async fn claim(store: &SqliteLogStore, request: &ClaimRequest) -> Vec<MessageId> {
+pub(crate) async fn claim(store: &SqliteLogStore, request: &ClaimRequest) -> Vec<MessageId> {
     let claim = store.claim(request).await.unwrap();
     claim.messages.iter().map(|claimed| claimed.message.id).collect()
 }
 
-async fn settle(
+pub(crate) async fn settle(
     store: &SqliteLogStore,
     request: &ClaimRequest,
     ids: &[MessageId],
@@ -68,19 +68,19 @@ async fn settle(
 }
 
 /// The reader's lease is over, as if it had crashed long ago.
-async fn let_lease_run_out(pool: &SqlitePool) {
+pub(crate) async fn let_lease_run_out(pool: &SqlitePool) {
     let update = sqlx::query("update posthaste_log_reader set leased_until = 0");
     update.execute(pool).await.unwrap();
 }
 
-async fn fresh() -> (SqliteLogStore, tempfile::TempDir) {
+pub(crate) async fn fresh() -> (SqliteLogStore, tempfile::TempDir) {
     let (pool, directory) = support::pool(5).await;
     let store = another(&pool);
     store.migrate().await.unwrap();
     (store, directory)
 }
 
-fn keyed(key: &str) -> Message {
+pub(crate) fn keyed(key: &str) -> Message {
     Message::new("orders", "{}").key(key)
 }
 
@@ -269,9 +269,11 @@ async fn what_was_removed_dead_is_not_shown_as_delivered() {
     assert_eq!(store.show(ids[2]).await.unwrap(), None);
 }
 
-/// What died is listed from the failures, however long the log is.
+/// What died is listed from the failures, however long the log is, and each page from where the last one ended.
+///
+/// Proves pitfall 28.
 #[tokio::test]
-async fn the_list_of_the_dead_reads_nothing_of_the_log() {
+async fn a_list_of_the_dead_reads_its_page_and_nothing_of_the_log() {
     let (store, _directory) = fresh().await;
     let statements = store.statements();
     let (_, sql) = statements.iter().find(|(name, _)| *name == "list_dead").unwrap();
@@ -279,7 +281,10 @@ async fn the_list_of_the_dead_reads_nothing_of_the_log() {
     let rows = sqlx::query(explain).fetch_all(store.pool()).await.unwrap();
     let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
     let plan = steps.join("\n");
-    assert!(plan.contains("USING INDEX posthaste_log_failed_died"), "{plan}");
+    let page = "SEARCH f USING INDEX posthaste_log_failed_dead (log_id>?)";
+    assert!(plan.contains(page), "{plan}");
+    let sorts = steps.iter().filter(|step| step.contains("FOR ORDER BY")).count();
+    assert_eq!(sorts, 1, "only what it begins after: {plan}");
     // But for where to go on, which is looked up by its id.
     let reads_log = |step: &&String| step.contains("posthaste_log ") && !step.contains("posthaste_log_id (id=?)");
     assert_eq!(steps.iter().find(reads_log), None, "{plan}");
@@ -648,4 +653,29 @@ async fn a_reader_that_claims_nothing_lets_others_read() {
     store.keep_alive().await.unwrap();
     assert_eq!(claim(&other, &request(10)).await, next, "and nothing is repeated");
     assert_eq!(claim(&store, &request(10)).await, []);
+}
+
+/// As while a broker hangs.
+#[tokio::test]
+async fn a_list_costs_no_more_while_many_ranges_are_open() {
+    let (pool, _directory) = support::pool(1).await;
+    let store = another(&pool);
+    store.migrate().await.unwrap();
+    let ids = enqueue(&store, (0..1_000).map(|n| keyed(&n.to_string()))).await;
+    let work = support::Work::of(&pool).await;
+    let mut costs = Vec::new();
+    // Every third row.
+    for ranges in [0, 300] {
+        let open: Vec<_> = (0..ranges).map(|range| [3 * range + 1, 3 * range + 1]).collect();
+        let read = sqlx::query("update posthaste_log_reader set hi = 900, open = ?");
+        read.bind(sqlx::types::Json(open)).execute(&pool).await.unwrap();
+        work.done();
+        let records = store.list(&Filter::default(), None, 1_000).await.unwrap();
+        costs.push(work.done());
+        let pending = records.iter().filter(|record| record.state == State::Pending);
+        let pending: Vec<_> = pending.map(|record| record.message.id).collect();
+        let open = ids[..900].iter().step_by(3).take(ranges);
+        assert_eq!(pending, open.chain(&ids[900..]).copied().collect::<Vec<_>>());
+    }
+    assert!(costs[1] < costs[0] * 2, "with none open and with 300: {costs:?}");
 }

@@ -11,6 +11,8 @@ mod connections;
 mod faults;
 mod log;
 mod log_conformance;
+mod log_delayed;
+mod log_draining;
 mod mapped;
 mod odd_rows;
 mod plans;

@@ -236,3 +236,44 @@ async fn a_claim_costs_the_same_at_any_backlog() {
         );
     }
 }
+
+/// A plan shows no difference between a set that is looked up and one that is gone through.
+#[tokio::test]
+async fn a_claim_costs_the_same_whatever_is_in_flight() {
+    let rows = "with recursive n (i) as (select 0 union all select i + 1 from n where i < 1999)
+        insert into posthaste_outbox (topic, ordering_key, payload) select 'orders', i, x'7b7d' from n";
+    let claim = "update posthaste_outbox set status = 'processing', lease_token = 'other', locked_by = 'other', locked_until = ?1
+        where cast(ordering_key as integer) between ?2 and ?3";
+    let later = 4_000_000_000_000_i64;
+    let ordering = KeyOrdering::PerKey {
+        dead_head: DeadHead::Block,
+        except: Vec::new(),
+    };
+    // Fresh rows, and those that a worker left behind, each with and without a thousand others that are in flight.
+    for left_behind in [false, true] {
+        let mut costs = Vec::new();
+        for in_flight in [false, true] {
+            let store = support::store(1).await;
+            store.pool().execute(rows).await.unwrap();
+            if left_behind {
+                let left = sqlx::query(claim).bind(1).bind(1_000).bind(1_999);
+                left.execute(store.pool()).await.unwrap();
+            }
+            let others = if in_flight {
+                sqlx::query(claim).bind(later).bind(0).bind(999)
+            } else {
+                sqlx::query("delete from posthaste_outbox where cast(ordering_key as integer) < 1000")
+            };
+            others.execute(store.pool()).await.unwrap();
+            let work = support::Work::of(store.pool()).await;
+            let claimed = store.claim(&request(ordering.clone())).await.unwrap();
+            assert_eq!(claimed.reclaimed, left_behind);
+            assert_eq!(claimed.messages.len(), 100);
+            costs.push(work.done());
+        }
+        assert!(
+            costs[1] < costs[0] * 2,
+            "left behind: {left_behind}, with none in flight and with a thousand: {costs:?}"
+        );
+    }
+}

@@ -29,16 +29,24 @@ takers as materialized (
         coalesce(nullif(a.application_name, ''), a.usename, 'unknown'), coalesce(a.state, 'state not shown to this role'), t.pid) as hold_up
     from takers t
     left join pg_stat_activity a on a.pid = t.pid
-    where t.pid is not null
+    -- Locks are looked at before sessions: one that has none any more, as far as this role may see it, has ended in between.
+    where t.pid is not null and not (a.state is not null and a.xact_start is null)
     order by a.xact_start
     limit 10
 )
 union all
 (
-    select format('the prepared transaction %L of %s; commit or roll it back (pg_prepared_xacts)', p.gid,
-        to_char(p.prepared at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'))
+    -- Until the server is started anew it has the name under which it was prepared, so that only a lock tells its number.
+    select case
+        when p.gid is null then format('the prepared transaction with the number %s; commit or roll it back (pg_prepared_xacts)',
+            coalesce(x.transactionid::text, t.virtualtransaction))
+        else format('the prepared transaction %L of %s; commit or roll it back (pg_prepared_xacts)', p.gid,
+            to_char(p.prepared at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'))
+    end
     from takers t
-    join pg_prepared_xacts p on p.transaction::text = split_part(t.virtualtransaction, '/', 2)
+    left join pg_locks x on x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.pid is null
+        and x.virtualtransaction = t.virtualtransaction
+    left join pg_prepared_xacts p on p.transaction = x.transactionid
     where t.pid is null
     limit 10
 )

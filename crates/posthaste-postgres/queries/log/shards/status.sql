@@ -22,5 +22,7 @@ from (
     select o.shard, o.generation, o.epoch, o.position, o.owner, o.leased_until,
         "posthaste".log_read_to(o.state, o.position) as hi, "posthaste".log_open_bounds(o.state) as bounds
     from "posthaste".log_shards o
+    -- A state is taken apart once, and not for each of its ranges, of which there may be thousands while a broker is slow.
+    offset 0
 ) s
 order by s.shard

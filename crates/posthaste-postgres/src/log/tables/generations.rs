@@ -6,7 +6,7 @@ use posthaste_core::StoreError;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::LogTables;
+use super::{LogTables, by_owner};
 use crate::error::store_error;
 
 /// The connections that a role may still have, and what bounds them.
@@ -78,7 +78,7 @@ impl LogTables {
                 .bind(wanted)
                 .execute(&mut *tx)
                 .await
-                .map_err(store_error)?;
+                .map_err(by_owner)?;
             let newest = sqlx::query(queries.newest_generation.sql())
                 .fetch_one(&mut *tx)
                 .await
@@ -94,7 +94,7 @@ impl LogTables {
             sqlx::query(queries.use_shards.sql())
                 .execute(&mut *tx)
                 .await
-                .map_err(store_error)?;
+                .map_err(by_owner)?;
             tx.commit().await.map_err(store_error)?;
             if made == wanted {
                 return Ok(generation.cast_unsigned());

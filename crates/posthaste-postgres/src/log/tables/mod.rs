@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::StoreError;
+use posthaste_core::store::StoreErrorKind;
 use posthaste_sql::TableMap;
 use posthaste_sql::template::{TemplateError, render};
 use sqlx::{PgPool, Postgres, Transaction};
 
 pub use generations::Connections;
-pub use moving::{MovePlan, MoveStep, QueueMove};
+pub use moving::{MovePlan, MoveProgress, MoveStep, QueueMove, Unfit};
 pub use segments::SegmentUpkeep;
 
 use super::statements::LogStatement;
@@ -33,7 +34,9 @@ posthaste_sql::statements! {
         forget_discarded, count_old_segments, first_segment,
     }
     /// For the move from the queue.
-    moving: Moving => { move_plan, fence_queue, move_batch, redirect_queue }
+    moving: Moving => {
+        move_plan, move_progress, unfit, lock_move, fence_queue, unfence_queue, move_batch, redirect_queue,
+    }
     /// For shards.
     shards: Shards => { make_shards, use_shards, newest_generation, connections, writers }
 }
@@ -134,6 +137,21 @@ impl LogTables {
 
     async fn begin_bounded(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
         self.begin(BEGIN_BOUNDED).await
+    }
+}
+
+/// The error of a step that makes triggers, sequences or partitions. No right that could be granted is enough for that, whatever
+/// the server says is denied.
+fn by_owner(error: sqlx::Error) -> StoreError {
+    let error = store_error(error);
+    match error.kind {
+        StoreErrorKind::Access => StoreError {
+            remedy: Some(
+                "run it as the owner of the log's tables, which is the role that ran `posthaste migrate up`, or as a member of it",
+            ),
+            ..error
+        },
+        _ => error,
     }
 }
 

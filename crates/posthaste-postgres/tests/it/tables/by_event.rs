@@ -120,6 +120,10 @@ impl RelayStore for ByEvent {
         Ok(names.events(self.0.sweep(scope, max_attempts).await?))
     }
 
+    async fn rescan(&self) {
+        self.0.rescan().await;
+    }
+
     fn requirements(&self) -> StoreRequirements {
         self.0.requirements()
     }

@@ -157,9 +157,9 @@ impl Relay {
         }
     }
 
-    /// Only where nothing below waits or may come, and nothing has failed.
+    /// Only where nothing below waits or may come.
     fn read_ahead(&mut self, database: &Database, limit: usize) {
-        if !self.ahead.is_empty() || !self.reader.only_tail() || !database.failed.is_empty() {
+        if !self.ahead.is_empty() || !self.reader.only_tail() {
             return;
         }
         let tail = database.committed.range(self.reader.gaps.hi() + 1..).take(limit);
@@ -167,14 +167,14 @@ impl Relay {
             .map(|(id, key)| LogRow {
                 id: *id,
                 lane: Some((SmolStr::new("t"), SmolStr::new(key.to_string()))),
-                kept: false,
-                held: false,
+                kept: database.failed.contains_key(id),
+                held: database.failed.values().any(|held| held == key),
             })
             .collect();
     }
 
-    fn take(&mut self, database: &Database, count: usize) {
-        if !self.reader.only_tail() || !database.failed.is_empty() {
+    fn take(&mut self, database: &mut Database, count: usize) {
+        if !self.reader.only_tail() {
             self.ahead.clear();
         }
         let count = count.min(self.ahead.len());
@@ -186,9 +186,21 @@ impl Relay {
             BTreeSet::new()
         };
         let sorted = self.reader.append(&rows, &holders, self.token, LaneRule::OneBatch);
-        assert!(sorted.park.is_empty());
+        self.park(database, sorted.park);
         self.in_flight.extend(sorted.handed_out);
         self.store_cursor();
+    }
+
+    /// What was read before does not know of it.
+    fn park(&mut self, database: &mut Database, rows: Vec<i64>) {
+        if !rows.is_empty() {
+            self.ahead.clear();
+        }
+        for id in rows {
+            let key = database.committed[&id];
+            assert!(database.failed.insert(id, key).is_none(), "parked once");
+            self.reader.window.settle(id);
+        }
     }
 
     fn read(&mut self, database: &mut Database, limit: usize, between: &[Step]) {
@@ -222,12 +234,7 @@ impl Relay {
             holders,
         };
         let sorted = self.reader.read(&plan, &read, self.token, true);
-        for id in sorted.park {
-            let key = database.committed[&id];
-            assert!(database.failed.keys().all(|parked| *parked != id), "parked once");
-            database.failed.insert(id, key);
-            self.reader.window.settle(id);
-        }
+        self.park(database, sorted.park);
         self.in_flight.extend(sorted.handed_out);
         self.store_cursor();
     }
@@ -278,6 +285,7 @@ impl Relay {
             }
         }
         for failure in self.reader.window.failures(Instant::now()) {
+            self.ahead.clear();
             database.failed.insert(failure.id, database.committed[&failure.id]);
             self.reader.window.settle(failure.id);
         }
@@ -327,7 +335,7 @@ fn run(steps: &[Step], proof: Proof) -> (Database, Relay) {
         match step {
             Step::Read { limit, between } => relay.read(&mut database, *limit, between),
             Step::ReadAhead { limit } => relay.read_ahead(&database, *limit),
-            Step::Take { count } => relay.take(&database, *count),
+            Step::Take { count } => relay.take(&mut database, *count),
             Step::Settle { which, verdict } => relay.settle(&mut database, *which, *verdict),
             Step::Restart => relay.restart(),
             step => database.apply(step),
@@ -480,6 +488,23 @@ fn a_lane_goes_on_behind_rows_in_flight_where_order_is_kept_but_never_past_one_t
     let seen = rows(&[(2, "a"), (3, "a"), (5, "a"), (7, "a")]);
     assert_eq!(reader.read(&plan, &seen, first, true).handed_out, [2, 3, 5, 7]);
     assert_eq!(reader.position(), 1);
+}
+
+/// What held back the first was delivered before the second was read.
+#[test]
+fn rows_of_a_later_snapshot_pass_none_that_waits() {
+    for rule in [LaneRule::OneBatch, LaneRule::Pipelined, LaneRule::Unordered] {
+        let mut reader = LogReader::after(0, Proof::Required);
+        let mut rows = rows(&[(1, "a"), (2, "b"), (3, "a"), (4, "a")]).rows;
+        rows[0].held = true;
+        let sorted = reader.append(&rows, &BTreeSet::new(), LeaseToken::new(), rule);
+        let expected = if rule == LaneRule::Unordered {
+            (vec![1, 2, 3, 4], vec![])
+        } else {
+            (vec![2], vec![1, 3, 4])
+        };
+        assert_eq!((sorted.handed_out, sorted.park), expected, "{rule:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A migrated outbox in a file of its own for every test.
 
 use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::store::SchemaStore;
 use posthaste_sqlite::SqliteStore;
@@ -51,4 +53,30 @@ pub async fn store(connections: u32) -> Fresh {
     let store = SqliteStore::new(pool);
     store.migrate().await.expect("migrations apply");
     Fresh { store, directory }
+}
+
+/// Counts what SQLite does, in hundreds of instructions of its machine, which is the same on a quick computer and on a slow one.
+#[allow(dead_code, reason = "each test target uses its own part of this module")]
+pub struct Work(Arc<AtomicU64>);
+
+#[allow(dead_code, reason = "each test target uses its own part of this module")]
+impl Work {
+    /// On a pool of one connection.
+    pub async fn of(pool: &SqlitePool) -> Self {
+        assert_eq!(pool.options().get_max_connections(), 1);
+        let counted = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&counted);
+        let mut connection = pool.acquire().await.expect("the connection is free");
+        let mut handle = connection.lock_handle().await.expect("the connection works");
+        handle.set_progress_handler(100, move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            true
+        });
+        Self(counted)
+    }
+
+    /// What was done since this was asked.
+    pub fn done(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
 }

@@ -1,0 +1,2 @@
+-- Lets relays of the queue claim again.
+select "@schema".log_unfence_queue()
