@@ -14,6 +14,7 @@ mod shutdown;
 #[cfg(target_os = "linux")]
 mod systemd;
 mod terminal;
+mod unserved;
 mod wiring;
 
 use std::process::ExitCode;

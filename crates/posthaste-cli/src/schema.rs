@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use posthaste_core::StoreError;
-use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{Migration, Scope, Store, StoreErrorKind};
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
-use posthaste_sql::table::{Finding, Layout, Severity};
+use posthaste_sql::table::{Finding, Severity};
 
 use crate::config::{Config, Database};
+use crate::unserved::Unserved;
 use crate::wiring::{self, Backend, IfMissing};
 
 /// The outbox that is there, for commands that look at one or change what is in it. They never make one: in the wrong
 /// directory an empty outbox would look like one in which all is well.
 pub async fn existing(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
     wiring::probe(database).await?;
+    wiring::refuse_pooled_log(database).await?;
     let opened = wiring::store(database, IfMissing::Refuse).await;
     let store = opened.map_err(|error| match error.downcast_ref::<StoreError>() {
         Some(missing) if missing.kind == StoreErrorKind::SchemaMissing => error.context("there is no outbox here"),
@@ -77,43 +78,46 @@ async fn require(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let names: Vec<_> = missing
-        .iter()
-        .map(|step| format!("{} ({})", step.version, step.name))
-        .collect();
+    let (place, settings) = wiring::place(database);
+    if missing.len() == store.migrations().len() {
+        bail!(
+            "{}: there are no outbox tables {place}; check that {settings} right, then run `posthaste migrate up` to make \
+             them, or set database.auto_migrate = true",
+            database.url()
+        );
+    }
     bail!(
-        "{}: the outbox tables are missing or old, without migration {}; run `posthaste migrate up`, or set \
-         database.auto_migrate = true",
+        "{}: the outbox tables {place} are old, without {}; run `posthaste migrate up`, or set database.auto_migrate = true",
         database.url(),
-        names.join(" and ")
+        names(&missing)
     );
+}
+
+/// So many migrations are named each.
+const MAX_NAMED: usize = 3;
+
+/// Migrations as a sentence names them.
+pub fn names(steps: &[Migration]) -> String {
+    let name = |step: &Migration| format!("{} ({})", step.version, step.name);
+    match steps {
+        [] => "nothing".to_owned(),
+        [step] => format!("migration {}", name(step)),
+        [first, .., last] if steps.len() > MAX_NAMED => {
+            format!("{} migrations from {} to {}", steps.len(), name(first), name(last))
+        }
+        [others @ .., last] => {
+            let others: Vec<_> = others.iter().map(name).collect();
+            format!("migrations {} and {}", others.join(", "), name(last))
+        }
+    }
 }
 
 /// A relay of the queue would find nothing to do where the log is in use, and look healthy.
 pub async fn refuse_unserved_log(store: &dyn Store, config: &Config) -> anyhow::Result<()> {
-    match unserved_log(store, config).await? {
-        Some(found) => bail!("{}: {found}", config.database.url()),
+    let unserved = Unserved::look(store, &config.database, &config.relay.scope.namespace).await?;
+    match unserved.filter(Unserved::keeps_relays_away) {
+        Some(unserved) => bail!("{}: {unserved}", config.database.url()),
         None => Ok(()),
-    }
-}
-
-/// Why the queue is not where messages are, if it is not: they were moved to the log, or wait there.
-pub async fn unserved_log(store: &dyn Store, config: &Config) -> anyhow::Result<Option<String>> {
-    let database = &config.database;
-    let serves_queue = database.layout == Layout::Queue && database.table_map().is_none();
-    let is_default = config.relay.scope.namespace == DEFAULT_NAMESPACE;
-    if !serves_queue || !is_default || !store.applied().await?.contains(&wiring::FIRST_LOG_VERSION) {
-        return Ok(None);
-    }
-    let remedy = "which a relay of the queue does not serve; set database.layout = \"log\"";
-    match wiring::native_log(database).await?.waiting().await {
-        Ok((true, _)) => Ok(Some(format!("this outbox was moved to the log, {remedy}"))),
-        Ok((false, 0)) => Ok(None),
-        Ok((false, 1)) => Ok(Some(format!("1 message waits in the log, {remedy}"))),
-        Ok((false, more)) => Ok(Some(format!("{more} messages wait in the log, {remedy}"))),
-        // Whoever may not look at the log has none to serve.
-        Err(error) if error.kind == StoreErrorKind::Access => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }
 

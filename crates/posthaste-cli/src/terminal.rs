@@ -11,6 +11,11 @@ use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 
+/// Says something beside what a command prints, which is for programs. There may be nobody to read it: `eprintln!` would panic.
+pub fn note(text: &impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{}", harmless(&text.to_string()));
+}
+
 /// Whether text written there may be coloured: `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` are obeyed, and a file gets none.
 pub fn has_colors(stream: &impl RawStream) -> bool {
     AutoStream::choice(stream) != ColorChoice::Never

@@ -1,6 +1,8 @@
 //! Which database and which publisher: the only place that names them, besides the demonstration, which is an
 //! application of its own.
 
+mod native_log;
+
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::str::FromStr;
@@ -11,7 +13,6 @@ use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use log::LevelFilter;
 use posthaste_core::alert::AlertSink;
-use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::readable::Readable;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::{Publisher, StoreError};
@@ -32,6 +33,8 @@ use sqlx::{ConnectOptions, Connection, MySqlConnection, PgConnection};
 
 use crate::config::{Config, Database, DatabaseUrl, PoolingMode};
 use crate::pool;
+
+pub use self::native_log::{FIRST_LOG_VERSION, NativeLog, any_native_log, native_log};
 
 /// What to do about a SQLite file that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,87 +89,59 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
         _ => None,
     };
     if map.strategy() == Strategy::Log {
-        // Its reader keeps a lock in its session, which only a connection of its own can have.
-        let pool = match direct {
-            Some(direct) => pool::options(database).connect_lazy_with(direct),
-            None => pool,
-        };
-        let options = LogLayoutOptions::of(&map)
-            .max_retries(database.max_attempts().saturating_sub(1))
-            .segment_age(database.log.segment_age)
-            .segment_rows(database.log.segment_rows)
-            .max_readers(database.log.max_readers.get());
-        let store = PostgresLogStore::with_options(pool, map, options);
-        return Ok(Arc::new(store.context("database.map")?));
+        return Ok(Arc::new(postgres_log(database, pool, map)?));
     }
-    let pooling = match database.pooling {
-        PoolingMode::Detect => Pooling::Detect,
-        PoolingMode::Session => Pooling::Session,
-        PoolingMode::Transaction => Pooling::Transaction,
-    };
     let store = PostgresStore::with_map(pool, map)
         .context("database.map")?
-        .pooling(pooling);
+        .pooling(pooling(database));
     Ok(Arc::new(match direct {
         Some(direct) => store.direct(direct),
         None => store,
     }))
 }
 
-/// Posthaste's own log, on a database that has one.
-pub enum NativeLog {
-    Postgres(PostgresLogStore),
-    Sqlite(SqliteLogStore),
-}
-
-/// The first migration of a log; those of the queue have lower numbers.
-pub const FIRST_LOG_VERSION: i64 = 1001;
-
-impl NativeLog {
-    /// Whether the queue was moved to it, and how many messages wait in it.
-    pub async fn waiting(&self) -> Result<(bool, u64), StoreError> {
-        let (is_moved, store): (bool, &dyn Store) = match self {
-            Self::Postgres(store) => {
-                let is_fenced = match store.tables() {
-                    Some(tables) => tables.queue_move().plan().await?.is_fenced,
-                    None => false,
-                };
-                (is_fenced, store)
-            }
-            Self::Sqlite(store) => (false, store),
-        };
-        let queue = store.left_in_queue().await?.undelivered();
-        let all = store.stats(DEFAULT_NAMESPACE).await?.undelivered();
-        Ok((is_moved, all.saturating_sub(queue)))
-    }
-}
-
-/// Posthaste's own log in the configured schema, also where relays still serve the queue: for commands that move or look at it.
-pub async fn native_log(database: &Database) -> anyhow::Result<NativeLog> {
-    if let Some(map) = database.table_map() {
-        bail!(
-            "database.map = {}: only Posthaste's own tables have a log beside the queue",
-            map.name()
-        );
-    }
-    let url = match (&database.direct_url, database.url()) {
-        (Some(DatabaseUrl::Postgres(url)), _) => url.clone(),
-        (_, DatabaseUrl::Postgres(url)) => url,
-        (_, DatabaseUrl::Sqlite(path)) => {
-            let pool = sqlite_pool(database, &path, IfMissing::Refuse).await?;
-            return Ok(NativeLog::Sqlite(sqlite_log(database, pool)?));
-        }
-        (_, url) => bail!("database.url = {url}: Posthaste's own log is kept on PostgreSQL and SQLite only"),
-    };
-    let pool = pool::options(database).connect_lazy_with(postgres_options(&url)?);
-    let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
-    let map = TableMap::native_log(schema).context("database.schema")?;
+/// Its reader keeps a lock in its session, which only a connection of its own can have: past a pooler, if a way is known.
+fn postgres_log(database: &Database, pool: sqlx::PgPool, map: TableMap) -> anyhow::Result<PostgresLogStore> {
     let options = LogLayoutOptions::of(&map)
         .max_retries(database.max_attempts().saturating_sub(1))
         .segment_age(database.log.segment_age)
         .segment_rows(database.log.segment_rows)
         .max_readers(database.log.max_readers.get());
-    Ok(NativeLog::Postgres(PostgresLogStore::with_options(pool, map, options)?))
+    let (pool, pooling) = match &database.direct_url {
+        Some(DatabaseUrl::Postgres(url)) => {
+            let direct = pool::options(database).connect_lazy_with(postgres_options(url)?);
+            (direct, Pooling::Detect)
+        }
+        _ => (pool, pooling(database)),
+    };
+    let store = PostgresLogStore::with_options(pool, map, options).context("database.map")?;
+    Ok(store.pooling(pooling))
+}
+
+fn pooling(database: &Database) -> Pooling {
+    match database.pooling {
+        PoolingMode::Detect => Pooling::Detect,
+        PoolingMode::Session => Pooling::Session,
+        PoolingMode::Transaction => Pooling::Transaction,
+    }
+}
+
+/// Refuses a pooler in front of the log that is served: what a command does there would fail, or succeed by luck.
+pub async fn refuse_pooled_log(database: &Database) -> anyhow::Result<()> {
+    let DatabaseUrl::Postgres(url) = database.url() else {
+        return Ok(());
+    };
+    let map = table_map(database, Backend::Postgres)?;
+    if map.strategy() != Strategy::Log {
+        return Ok(());
+    }
+    let pool = pool::options(database).connect_lazy_with(postgres_options(&url)?);
+    Ok(postgres_log(database, pool, map)?.refuse_pooler().await?)
+}
+
+/// Whether delivered rows are removed by whole segments: of Posthaste's own log on PostgreSQL.
+pub fn has_segments(database: &Database) -> bool {
+    database.layout == Layout::Log && Backend::of(database) == Backend::Postgres
 }
 
 fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc<dyn Store>> {
@@ -220,6 +195,25 @@ pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableM
             let map = map.context("database.prefix")?;
             Ok(map.with_times(Kind::EpochMs))
         }
+    }
+}
+
+/// Where the tables are looked for, as an error says it, and that the settings which say so are right.
+pub fn place(database: &Database) -> (String, &'static str) {
+    let prefix = |default| database.prefix.as_deref().unwrap_or(default);
+    match Backend::of(database) {
+        Backend::Postgres => {
+            let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
+            (format!("in schema {schema:?}"), "database.schema is")
+        }
+        Backend::Mysql => (
+            format!("with the prefix {:?}", prefix(posthaste_mysql::DEFAULT_PREFIX)),
+            "database.url and database.prefix are",
+        ),
+        Backend::Sqlite => (
+            format!("with the prefix {:?}", prefix(posthaste_sqlite::DEFAULT_PREFIX)),
+            "database.url and database.prefix are",
+        ),
     }
 }
 

@@ -14,12 +14,17 @@ use serde_json::json;
 use super::namespace;
 use super::spool::mark_thrown_away;
 use crate::config::Config;
-use crate::{schema, terminal};
+use crate::unserved::Unserved;
+use crate::{schema, terminal, wiring};
 
 /// Remove delivered messages and expired dedupe keys, or dead messages
 ///
 /// The relay does this by itself, by `relay.retention` and `relay.dead_retention`; this command is for doing it now. Nothing
 /// that waits to be delivered is removed, and dead messages only with --dead.
+///
+/// Of Posthaste's own log on PostgreSQL delivered messages are not removed by rows, but by whole segments, when these are closed
+/// and all of their rows are settled and old: a relay with `relay.retention` does that, and what is in the segment that is open
+/// stays.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -68,6 +73,11 @@ impl Purge {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         namespace::ensure_known(&config.database, self.namespace.as_deref())?;
         let store = schema::existing(&config.database).await?;
+        let namespace = self.namespace.as_ref().unwrap_or(&config.relay.scope.namespace);
+        if let Some(unserved) = Unserved::look(&*store, &config.database, namespace).await? {
+            unserved.refuse_if_moved(&config.database)?;
+            unserved.note();
+        }
         let relay = &config.relay;
         let (setting, kept) = if self.dead {
             ("relay.dead_retention", relay.dead_retention)
@@ -77,7 +87,9 @@ impl Purge {
         let age = self.older_than.or(kept.age());
         if self.dry_run {
             let ages = age.map_or(AGES.to_vec(), |age| vec![age]);
-            return self.count(&*store, &ages).await;
+            self.count(&*store, &ages).await?;
+            self.note_segments(config);
+            return Ok(());
         }
         let Some(age) = age else {
             bail!("{setting} is off, so nothing is old: say --older-than, such as --older-than 30d");
@@ -88,7 +100,19 @@ impl Purge {
         if age.is_zero() && !self.yes {
             bail!("this removes every delivered message, however young; add --yes if you mean it");
         }
-        self.remove(&*store, age, config).await
+        self.remove(&*store, age, config).await?;
+        self.note_segments(config);
+        Ok(())
+    }
+
+    /// Nothing is removed of a log in which everything is delivered, and older, while its one segment is open.
+    fn note_segments(&self, config: &Config) {
+        if !self.dead && wiring::has_segments(&config.database) {
+            terminal::note(
+                &"what a log has delivered is removed by whole segments, when they are closed and all of their rows are settled: a \
+                  relay does that by itself if relay.retention is set; see docs/retention.md",
+            );
+        }
     }
 
     fn request(&self, age: Duration) -> PurgeRequest {

@@ -390,6 +390,17 @@ fn a_bad_value_is_named_with_its_line() {
     );
 }
 
+/// Whoever sets the one may not have heard of the other.
+#[test]
+fn a_window_that_was_not_set_is_said_to_be_so_when_a_batch_does_not_fit() {
+    let place = Place::with_sqlite();
+    let check = |more: &[&str]| place.run(&[&["run", "--check", "--set", "relay.batch_size=4000"], more].concat());
+    check(&[]).fails_with(&["relay.max_in_flight = 2000", "batch_size = 4000", "set it as well"]);
+    let set = check(&["--set", "relay.max_in_flight=3000"]);
+    set.fails_with(&["relay.max_in_flight = 3000", "batch_size = 4000"]);
+    assert!(!set.stderr.contains("set it as well"), "{set:?}");
+}
+
 #[test]
 fn flags_make_the_log_louder_and_quieter() {
     let place = Place::with_sqlite().migrated();

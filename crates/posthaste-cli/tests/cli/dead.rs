@@ -32,7 +32,7 @@ const DYING: [&str; 10] = [
 ];
 
 /// Enqueues messages and lets them die.
-fn with_dead(place: &Place, messages: &[(&str, &str)]) -> Vec<String> {
+pub fn with_dead(place: &Place, messages: &[(&str, &str)]) -> Vec<String> {
     place.run(&["migrate"]).success();
     let enqueue =
         |(topic, key): &(&str, &str)| place.enqueue(&["--topic", topic, "--key", key, "--payload", r#"{"n":1}"#]);

@@ -19,7 +19,7 @@ fn missing_tables_are_named_with_the_remedy(place: &Place) {
     for command in [&run[..], &["status"], &["purge"]] {
         place
             .run(command)
-            .fails_with(&["the outbox tables are missing", "run `posthaste migrate up`"]);
+            .fails_with(&["there are no outbox tables", "run `posthaste migrate up`"]);
     }
 }
 

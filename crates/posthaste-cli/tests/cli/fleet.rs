@@ -112,7 +112,8 @@ fn a_fleet_removes_what_is_old_as_fast_as_it_comes_and_nothing_else(place: &Plac
     place.run(&["migrate"]).success();
     place.enqueue(&["--topic", "later", "--payload", "1", "--not-before", "1h"]);
     let to_file = ["--set", "publisher.kind=file", "--set", "publisher.path=events.jsonl"];
-    let keep = ["--set", "relay.retention=1s"];
+    // No slow machine is to lose the lease of three rounds: another one would go on removing.
+    let keep = ["--set", "relay.retention=1s", "--set", "relay.janitor_interval=4s"];
     let fleet = Fleet::start(place, 2, &[&to_file[..], &keep].concat());
     let owner = fleet.owner();
     // More than one batch, in several rounds.

@@ -25,7 +25,7 @@ fn a_queue_is_moved_to_the_log_with_one_command_when_its_relays_have_stopped() {
     });
     place
         .run(&["log", "move", "--wait", "1s"])
-        .fails_with(&["waited 1s for 1 relays to stop"]);
+        .fails_with(&["waited 1s for 1 relay to stop"]);
     relay.signal(Signal::SIGTERM);
     assert_eq!(relay.exit_code(), Some(0));
 
@@ -49,7 +49,7 @@ fn a_move_that_gives_up_says_that_the_queue_stands_still() {
          locked_until = now() + interval '1 hour'",
     );
     place.run(&["log", "move", "--wait", "1s"]).fails_with(&[
-        "1 messages that a relay has claimed",
+        "1 message that a relay has claimed",
         "relays of the queue claim nothing",
     ]);
     let planned = place.run(&["log", "move", "--dry-run"]).success().stdout;

@@ -161,6 +161,78 @@ fn leave_in_queue(place: Place) {
     assert!(found[0].is_some() && found.is_sorted(), "in order: {delivered}");
 }
 
+#[test]
+fn what_the_log_does_not_take_is_named_before_anything_is_moved() {
+    let places = [
+        Place::with_postgres().map(|place| {
+            let row = "insert into outbox (id, namespace, topic, ordering_key, payload)
+                values ('0199c3a2-0000-7000-8000-000000000001', 'default', 'orders', repeat('k', 3000), '7')";
+            let named = "0199c3a2-0000-7000-8000-000000000001 (ordering_key has 3000 bytes and may have 2048)";
+            let shorten = "update outbox set ordering_key = md5(ordering_key) where octet_length(ordering_key) > 2048";
+            (place, row, named, shorten)
+        }),
+        Some({
+            let row = "insert into posthaste_outbox (id, topic, payload)
+                values (x'0199c3a2000070008000000000000001', 'orders', '7')";
+            let named = "seq 2 (its id X'0199C3A2000070008000000000000001' is blob, not text)";
+            let rename = "update posthaste_outbox set id = lower(hex(id)) where typeof(id) = 'blob'";
+            (Place::with_sqlite(), row, named, rename)
+        }),
+    ];
+    for (place, row, named, remedy) in places.into_iter().flatten() {
+        let is_sqlite = place.setting("DATABASE__SCHEMA").is_none();
+        let place = place.migrated();
+        place.enqueue(&["--topic", "orders", "--payload", "1"]);
+        place.sql(row);
+        let place = place.set("DATABASE__LAYOUT", "log");
+        place.run(&["migrate"]).success();
+        let dry = place.run(&["log", "move", "--dry-run"]).success().stdout;
+        assert!(dry.contains("2 pending") && dry.contains(named), "{dry}");
+        let dry = place.run(&["log", "move", "--dry-run", "--json"]).success().json();
+        assert_eq!(dry["unfit"], 1, "{dry}");
+        place.run(&["log", "move"]).fails_with(&[named, "docs/log-layout.md"]);
+        let queue = place.set("DATABASE__LAYOUT", "queue");
+        queue.run(&[&["run", "--check"], &TO_STDOUT[..]].concat()).success();
+        queue.sql(remedy);
+        let place = queue.set("DATABASE__LAYOUT", "log");
+        let moved = place.run(&["log", "move", "--json"]).success().json();
+        assert_eq!(moved["moved"], 2, "{moved}");
+        place.run(&DRAIN).success();
+        let abort = place.run(&["log", "move", "--abort"]);
+        let refused = if is_sqlite {
+            "nothing to take back"
+        } else {
+            "was moved to the log"
+        };
+        abort.fails_with(&[refused]);
+    }
+}
+
+#[test]
+fn a_move_that_was_begun_is_gone_on_with_or_taken_back() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.migrated();
+    place.enqueue(&["--topic", "orders", "--payload", "1"]);
+    let place = place.set("DATABASE__LAYOUT", "log");
+    place.run(&["migrate"]).success();
+    place.sql("select log_fence_queue()");
+    let place = place.set("DATABASE__LAYOUT", "queue");
+    let both = &[
+        "was begun",
+        "`posthaste log move` again",
+        "`posthaste log move --abort`",
+    ][..];
+    place.run(&DRAIN).fails_with(both);
+    let text = place.run(&["status"]).success().stdout;
+    assert!(both.iter().all(|words| text.contains(words)), "{text}");
+    let taken_back = place.run(&["log", "move", "--abort"]).success().stdout;
+    assert!(taken_back.contains("taken back"), "{taken_back}");
+    let again = place.run(&["log", "move", "--abort", "--json"]).success().json();
+    assert_eq!(again["aborted"], false);
+    place.run(&DRAIN).success();
+    assert_eq!(place.status()["pending"], 0);
+}
+
 /// A relay that runs says it when a producer was not told of the log, and its figures show it.
 #[test]
 fn a_producer_that_still_writes_to_the_queue_of_a_log_is_noticed() {
@@ -184,6 +256,32 @@ fn a_producer_that_still_writes_to_the_queue_of_a_log_is_noticed() {
         log.contains("ERROR") && log.contains("1 message waits in the queue") && log.contains("posthaste log move")
     });
     assert_eq!(place.status()["pending"], 1);
+}
+
+/// The same the other way round: while the log was empty, a relay of the queue could start.
+#[test]
+fn a_producer_that_writes_to_a_log_which_nobody_reads_is_noticed_by_the_relay_of_the_queue() {
+    let places = [Place::with_postgres(), Some(Place::with_sqlite())];
+    for place in places.into_iter().flatten() {
+        let place = place.set("DATABASE__LAYOUT", "log").migrated();
+        let queue = [
+            "--set",
+            "database.layout=queue",
+            "--set",
+            "relay.janitor_interval=100ms",
+        ];
+        let _relay = place.start(&[&["run"], &queue[..], &TO_STDOUT[..]].concat());
+        eventually("it serves", || !place.status()["relays"].as_array().unwrap().is_empty());
+        place.enqueue(&["--topic", "a", "--payload", "1"]);
+        eventually("it says so", || {
+            let log = place.read("log");
+            log.contains("ERROR")
+                && log.contains("1 message waits in the log beside this queue")
+                && log.contains("layout")
+        });
+        place.run(&DRAIN).success();
+        assert_eq!(place.status()["pending"], 0);
+    }
 }
 
 /// The mirror: a relay of the queue where the messages are in the log.

@@ -19,18 +19,22 @@ mod kafka_run;
 mod listener;
 mod lists;
 mod log;
+mod log_dead;
 mod log_layout;
+mod log_move;
 mod logs;
 mod manners;
 mod maps;
 mod metrics;
 mod migrate;
+mod moved;
 mod notify;
 #[cfg(feature = "otel")]
 mod otel;
 #[cfg(feature = "kafka")]
 #[path = "../../../posthaste-kafka/tests/support/patient_admin.rs"]
 mod patient_admin;
+mod pooler;
 mod probes;
 mod refused_verdicts;
 mod run;

@@ -116,7 +116,7 @@ fn looking_never_creates_an_outbox() {
     place.write("posthaste.db", "");
     place
         .run(&["status"])
-        .fails_with(&["the outbox tables are missing", "`posthaste migrate up`"]);
+        .fails_with(&["there are no outbox tables", "`posthaste migrate up`"]);
     assert_eq!(place.read("posthaste.db"), "");
 }
 

@@ -615,7 +615,7 @@ fn a_file_that_cannot_be_written_is_found_by_the_check() {
         .set("SAFETY_NET__FILE", "./nowhere/dead.jsonl");
     place
         .run(&["run", "--check"])
-        .fails_with(&["safety_net.file", "nowhere/dead.jsonl"]);
+        .fails_with(&["safety_net.file", "./nowhere: there is no such directory; make it"]);
     let place = place.set("SAFETY_NET__FILE", "./dead.jsonl");
     let found = place.run(&["run", "--check"]).success();
     assert!(

@@ -10,16 +10,16 @@ use posthaste_core::store::{Filter, RefusedRow, Store, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
 use serde_json::json;
 
+use super::PAGE;
+use super::named::{self, Named, written};
 use super::selection::Selection;
 use crate::commands::spool::mark_thrown_away;
 use crate::config::Config;
 use crate::terminal;
+use crate::unserved::Unserved;
 
 /// Messages of one statement: few enough that its locks are short.
 const BATCH: usize = 500;
-
-/// Messages that are read at once, with their payloads.
-const PAGE: u64 = 100;
 
 /// So many that are refused are searched for: then it is not about single messages.
 const MAX_REFUSED_SHOWN: usize = 10;
@@ -74,8 +74,17 @@ struct Which {
 }
 
 impl Replay {
-    pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
-        self.which.change(Verb::Replay, store, config).await
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.which.selection.namespace()
+    }
+
+    pub(super) async fn run(
+        self,
+        store: &dyn Store,
+        config: &Config,
+        unserved: Option<&Unserved>,
+    ) -> anyhow::Result<()> {
+        self.which.change(Verb::Replay, store, config, unserved).await
     }
 }
 
@@ -88,8 +97,17 @@ impl Discard {
         Ok(())
     }
 
-    pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
-        self.which.change(Verb::Discard, store, config).await
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.which.selection.namespace()
+    }
+
+    pub(super) async fn run(
+        self,
+        store: &dyn Store,
+        config: &Config,
+        unserved: Option<&Unserved>,
+    ) -> anyhow::Result<()> {
+        self.which.change(Verb::Discard, store, config, unserved).await
     }
 }
 
@@ -100,17 +118,29 @@ enum Verb {
 }
 
 impl Which {
-    async fn change(self, verb: Verb, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
+    async fn change(
+        self,
+        verb: Verb,
+        store: &dyn Store,
+        config: &Config,
+        unserved: Option<&Unserved>,
+    ) -> anyhow::Result<()> {
         if self.selection.is_everything() && !self.all {
             bail!("this would mean every dead message; give ids, --topic, --key or --tenant, or --all if you mean it");
         }
-        let filter = self.selection.filter(config)?;
-        let asked = filter.ids.clone();
+        if let Some(unserved) = unserved {
+            unserved.refuse_if_moved(&config.database)?;
+            unserved.note();
+        }
+        let mut filter = self.selection.filter(config)?;
+        let asked = named::find(store, &filter.ids).await?;
+        filter.ids = named::rows(&asked);
         // Those that are dead now: what is replayed may die again at once, and is not meant a second time.
         let matching = matching(store, &filter, self.limit.unwrap_or(u64::MAX)).await?;
         if self.dry_run {
             self::print(verb.tense(true), &matching, self.json)?;
-            return self::account_for(&asked, &matching, self.limit, store).await;
+            self::account_for(&asked, &matching, self.limit, store).await?;
+            return self::refuse_elsewhere(verb, &matching, unserved);
         }
         let Change {
             changed,
@@ -130,7 +160,8 @@ impl Which {
             });
         }
         said?;
-        self::account_for(&asked, &changed, self.limit, store).await
+        self::account_for(&asked, &changed, self.limit, store).await?;
+        self::refuse_elsewhere(verb, &changed, unserved)
     }
 }
 
@@ -206,7 +237,7 @@ impl Verb {
 async fn matching(store: &dyn Store, filter: &Filter, mut left: u64) -> anyhow::Result<Vec<MessageId>> {
     let mut found: Vec<MessageId> = Vec::new();
     while left > 0 {
-        let limit = u32::try_from(left.min(PAGE)).unwrap_or(u32::MAX);
+        let limit = u32::try_from(left).unwrap_or(u32::MAX).min(PAGE);
         let page = store.list(filter, found.last().copied(), limit).await?;
         if page.is_empty() {
             break;
@@ -228,36 +259,28 @@ fn say_refused(verb: Verb, refused: &[RefusedRow]) -> anyhow::Result<()> {
     bail!("{}; fix what refuses it, and run this again", each.join("; "))
 }
 
-/// Those that were asked for and not found. As they are written, in small letters: a table may keep as text, and in
-/// capitals, what was read as a UUID here.
-fn missing(asked: &[MessageId], found: &[MessageId]) -> Vec<MessageId> {
-    let written = |id: &MessageId| id.to_string().to_lowercase();
+/// Those that were asked for and not found.
+fn missing<'a>(asked: &'a [Named], found: &[MessageId]) -> Vec<&'a Named> {
     let found: HashSet<String> = found.iter().map(written).collect();
-    let missing = asked.iter().filter(|id| !found.contains(&written(id)));
-    missing.copied().collect()
+    let is_missing = |named: &&Named| !named.rows.iter().any(|row| found.contains(&written(row)));
+    asked.iter().filter(is_missing).collect()
 }
 
 /// Whoever names a message has to hear if nothing was done with it, and why.
 async fn account_for(
-    asked: &[MessageId],
+    asked: &[Named],
     found: &[MessageId],
     limit: Option<u64>,
     store: &dyn Store,
 ) -> anyhow::Result<()> {
     let limit_reached = limit.is_some_and(|limit| found.len() as u64 >= limit);
     let mut reasons = Vec::new();
-    for id in missing(asked, found) {
-        match store.show(id).await? {
-            None => reasons.push(format!("there is no message {id}")),
-            Some(record) if record.state != State::Dead => {
-                reasons.push(format!("message {id} is not dead: it is {}", record.state.as_str()));
-            }
-            Some(_) if limit_reached => {}
-            Some(record) => reasons.push(format!(
-                "message {id} is dead, but the other conditions exclude it (it has namespace {:?} and topic {:?})",
-                record.message.namespace.unwrap_or_default(),
-                record.message.topic
-            )),
+    for Named { asked, rows, state } in missing(asked, found) {
+        match state {
+            None => reasons.push(format!("there is no message {asked}")),
+            Some(State::Dead) if limit_reached => {}
+            Some(State::Dead) => reasons.push(passed_over(*asked, rows, store).await?),
+            Some(state) => reasons.push(not_dead(*asked, *state)),
         }
     }
     if reasons.is_empty() {
@@ -267,6 +290,36 @@ async fn account_for(
         "{}; `posthaste dead list` shows those that are dead",
         reasons.join("; ")
     )
+}
+
+/// Why nothing was done with a message that was dead a moment ago.
+async fn passed_over(asked: MessageId, rows: &[MessageId], store: &dyn Store) -> anyhow::Result<String> {
+    for row in rows {
+        match store.show(*row).await? {
+            None => {}
+            Some(record) if record.state != State::Dead => return Ok(not_dead(asked, record.state)),
+            Some(record) => {
+                return Ok(format!(
+                    "message {asked} is dead, but the other conditions exclude it (it has namespace {:?} and topic {:?})",
+                    record.message.namespace.unwrap_or_default(),
+                    record.message.topic
+                ));
+            }
+        }
+    }
+    Ok(format!("there is no message {asked} any more"))
+}
+
+fn not_dead(asked: MessageId, state: State) -> String {
+    format!("message {asked} is not dead: it is {}", state.as_str())
+}
+
+/// Whoever meant all dead messages and changed none has to hear that there are some elsewhere.
+fn refuse_elsewhere(verb: Verb, changed: &[MessageId], unserved: Option<&Unserved>) -> anyhow::Result<()> {
+    match unserved.filter(|unserved| changed.is_empty() && unserved.log.dead > 0) {
+        Some(unserved) => bail!("nothing is {}: {unserved}", verb.tense(false)),
+        None => Ok(()),
+    }
 }
 
 fn print(word: &str, messages: &[MessageId], json: bool) -> anyhow::Result<()> {
@@ -285,13 +338,19 @@ mod tests {
 
     #[test]
     fn a_message_is_found_in_whatever_letters_its_table_has_the_id() {
-        let asked: Vec<MessageId> = ["0199aaaa-bbbb-7ccc-8ddd-eeeeffff0006", "7", "other"]
-            .map(|id| id.parse().expect("it is an id"))
-            .into();
+        let asked = ["0199aaaa-bbbb-7ccc-8ddd-eeeeffff0006", "7", "other"].map(|id| {
+            let asked = id.parse().expect("it is an id");
+            Named {
+                asked,
+                rows: vec![asked],
+                state: Some(State::Dead),
+            }
+        });
         let found = [
             MessageId::text("0199AAAA-BBBB-7CCC-8DDD-EEEEFFFF0006"),
             MessageId::text("7"),
         ];
-        assert_eq!(missing(&asked, &found), asked[2..]);
+        let missing: Vec<_> = missing(&asked, &found).iter().map(|named| named.asked).collect();
+        assert_eq!(missing, [MessageId::text("other")]);
     }
 }

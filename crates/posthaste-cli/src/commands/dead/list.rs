@@ -2,9 +2,10 @@
 
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use posthaste_core::MessageId;
 use posthaste_core::store::Store;
+use posthaste_core::{MessageId, StoreError};
 
+use super::named;
 use super::selection::Selection;
 use super::view::View;
 use crate::config::Config;
@@ -34,10 +35,16 @@ Examples:
   posthaste dead list --json | posthaste enqueue --stdin --config other.toml";
 
 impl List {
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.selection.namespace()
+    }
+
     pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
-        let filter = self.selection.filter(config)?;
+        let mut filter = self.selection.filter(config)?;
+        filter.ids = named::rows(&named::find(store, &filter.ids).await?);
+        let after = listed(store, self.after).await?;
         // One more than is shown tells whether there are more.
-        let mut records = store.list(&filter, self.after, self.limit.saturating_add(1)).await?;
+        let mut records = store.list(&filter, after, self.limit.saturating_add(1)).await?;
         let more = records.len() > self.limit as usize;
         records.truncate(self.limit as usize);
         let note = records.last().filter(|_| more).map(|last| {
@@ -80,5 +87,16 @@ impl List {
             writeln!(out, "{note}")?;
         }
         Ok(())
+    }
+}
+
+/// The message to go on after, as the outbox lists it: where a row has a number, that need not be its place among the dead.
+async fn listed(store: &dyn Store, after: Option<MessageId>) -> Result<Option<MessageId>, StoreError> {
+    let Some(row) = after.filter(|id| id.number().is_some()) else {
+        return Ok(after);
+    };
+    match store.show(row).await? {
+        Some(record) => Ok(Some(record.message.id)),
+        None => Err(StoreError::gone(row)),
     }
 }

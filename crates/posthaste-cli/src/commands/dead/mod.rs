@@ -2,6 +2,7 @@
 
 mod change;
 mod list;
+mod named;
 mod selection;
 mod show;
 mod view;
@@ -10,6 +11,10 @@ use clap::{Args, Subcommand};
 
 use crate::config::Config;
 use crate::schema;
+use crate::unserved::Unserved;
+
+/// Messages that are read at once, with their payloads.
+const PAGE: u32 = 100;
 
 /// Look at dead messages, and replay or discard them
 ///
@@ -42,11 +47,33 @@ impl Dead {
             discard.confirm()?;
         }
         let store = schema::existing(&config.database).await?;
+        let namespace = self.action.namespace().unwrap_or(&config.relay.scope.namespace);
+        let unserved = Unserved::look(&*store, &config.database, namespace).await?;
+        let unserved = unserved.as_ref();
+        if let Some(unserved) = unserved.filter(|_| !self.action.changes()) {
+            unserved.note();
+        }
         match self.action {
             Action::List(list) => list.run(&*store, config).await,
             Action::Show(show) => show.run(&*store).await,
-            Action::Replay(replay) => replay.run(&*store, config).await,
-            Action::Discard(discard) => discard.run(&*store, config).await,
+            Action::Replay(replay) => replay.run(&*store, config, unserved).await,
+            Action::Discard(discard) => discard.run(&*store, config, unserved).await,
+        }
+    }
+}
+
+impl Action {
+    fn changes(&self) -> bool {
+        matches!(self, Self::Replay(_) | Self::Discard(_))
+    }
+
+    /// The one that was named.
+    fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::List(list) => list.namespace(),
+            Self::Show(_) => None,
+            Self::Replay(replay) => replay.namespace(),
+            Self::Discard(discard) => discard.namespace(),
         }
     }
 }

@@ -33,6 +33,11 @@ impl Selection {
         self.ids.is_empty() && self.topic.is_none() && self.key.is_none() && self.tenant.is_none()
     }
 
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The ids in it are those that were asked for.
     pub(super) fn filter(self, config: &Config) -> anyhow::Result<Filter> {
         namespace::ensure_known(&config.database, self.namespace.as_deref())?;
         Ok(Filter {

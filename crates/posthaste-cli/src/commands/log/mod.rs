@@ -4,11 +4,14 @@ mod move_queue;
 mod shards;
 mod status;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use posthaste_postgres::{LogTables, PostgresLogStore};
+use posthaste_sql::table::Layout;
 
-use crate::config::Config;
+use crate::config::{Config, Database};
+use crate::wiring::NativeLog;
+use crate::{schema, wiring};
 
 /// Move an outbox from the queue layout to the log layout, and look after the log
 ///
@@ -42,6 +45,32 @@ impl Log {
             Action::Status(command) => command.run(config).await,
         }
     }
+}
+
+/// The log that is there, for commands that look after it. What is missing of it only the layout of a log makes.
+async fn existing(database: &Database) -> anyhow::Result<NativeLog> {
+    wiring::probe(database).await?;
+    let log = wiring::native_log(database).await?;
+    let (missing, is_absent) = log.missing().await?;
+    let (place, _) = wiring::place(database);
+    if missing.is_empty() {
+        return Ok(log);
+    }
+    let make = match database.layout {
+        Layout::Log => "run `posthaste migrate up`",
+        Layout::Queue => "set database.layout = \"log\" and run `posthaste migrate up`",
+    };
+    if is_absent {
+        bail!(
+            "{}: there is no log {place}; {make}, or, if messages are in a queue there, move it with `posthaste log move`",
+            database.url()
+        );
+    }
+    bail!(
+        "{}: the log {place} is old, without {}; {make}",
+        database.url(),
+        schema::names(&missing)
+    );
 }
 
 /// The segments and shards of a log.

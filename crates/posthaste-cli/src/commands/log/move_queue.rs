@@ -1,20 +1,24 @@
 //! `posthaste log move`
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
 use humantime_serde::re::humantime::parse_duration;
 use indicatif::{ProgressBar, ProgressStyle};
+use posthaste_core::StoreError;
+use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::readable::Readable;
-use posthaste_core::store::SchemaStore;
-use posthaste_postgres::{MovePlan, MoveStep, PostgresLogStore, QueueMove};
+use posthaste_core::store::{OutboxStats, RelayRecord, SchemaStore, Store, StoreErrorKind};
+use posthaste_postgres::{MovePlan, MoveProgress, MoveStep, PostgresLogStore, QueueMove, Unfit};
 use posthaste_sqlite::SqliteLogStore;
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::tables;
 use crate::config::Config;
+use crate::unserved::{InLog, is_empty};
 use crate::wiring::NativeLog;
 use crate::{terminal, wiring};
 
@@ -24,11 +28,17 @@ use crate::{terminal, wiring};
 /// that are written to the queue later, by producers that were not told, are redirected to the log; on SQLite they wait there
 /// until they are moved as well, so stop producers, too. Cut short, run it again: it goes on where it was. Set
 /// database.layout = "log" for relays and producers afterwards.
+///
+/// Messages that the log does not take, because a topic has more than 512 bytes or a key more than 2048, are named before anything
+/// is changed.
 #[derive(Debug, Args)]
 pub struct MoveQueue {
     /// Only say what would be moved, and what stands in the way
     #[arg(long)]
     dry_run: bool,
+    /// Let relays of the queue claim again after a move that was begun; only while nothing was moved
+    #[arg(long, conflicts_with = "dry_run")]
+    abort: bool,
     /// How long to wait for relays to stop, for their leases to end, and for transactions of producers
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     wait: Duration,
@@ -50,20 +60,27 @@ impl MoveQueue {
             bail!("relay.scope.namespace = {namespace}: a log has no namespaces, so only `default` can be moved");
         }
         wiring::probe(&config.database).await?;
-        match wiring::native_log(&config.database).await? {
-            NativeLog::Postgres(store) => self.move_on_postgres(&store).await,
-            NativeLog::Sqlite(store) => self.move_on_sqlite(&store).await,
+        let log = wiring::native_log(&config.database).await?;
+        match &log {
+            NativeLog::Postgres(store) => self.move_on_postgres(store, &log).await,
+            NativeLog::Sqlite(store) => self.move_on_sqlite(store).await,
         }
     }
 
-    async fn move_on_postgres(&self, store: &PostgresLogStore) -> anyhow::Result<()> {
+    async fn move_on_postgres(&self, store: &PostgresLogStore, log: &NativeLog) -> anyhow::Result<()> {
         let queue = tables(store)?.queue_move();
+        if self.abort {
+            return self.abort(store, queue).await;
+        }
         let plan = queue.plan().await?;
         if self.dry_run {
-            return self.print_plan(&plan);
+            return self.print_plan(&plan, &queue.unfit().await?, &already_moved(log, &plan).await?);
         }
+        // Before relays are waited for, which somebody has to stop.
+        queue.refuse_unfit().await?;
         store.migrate().await?;
-        let moved = Move::new(queue, &plan, self.wait).run().await?;
+        let is_first = is_empty(&already_moved(log, &plan).await?);
+        let moved = Move::new(store, queue, &plan, is_first, self.wait).run().await?;
         self.print_moved(
             moved,
             true,
@@ -71,10 +88,60 @@ impl MoveQueue {
         )
     }
 
+    async fn abort(&self, store: &PostgresLogStore, queue: QueueMove<'_>) -> anyhow::Result<()> {
+        if queue.progress().await? == MoveProgress::NotBegun {
+            return self.print_aborted(false);
+        }
+        // What takes it back may be missing where an earlier version has begun it.
+        store.migrate().await?;
+        let since = Instant::now();
+        loop {
+            let waits_for = match tried(queue.unfence().await, USE_QUEUE)? {
+                Tried::Done(was_begun) => return self.print_aborted(was_begun),
+                Tried::Busy(waits_for) => waits_for,
+            };
+            if since.elapsed() >= self.wait {
+                let users = match &waits_for {
+                    WaitsFor::Transactions(_) => queue.in_the_way(true).await?,
+                    _ => Vec::new(),
+                };
+                bail!(
+                    "waited {} for {}; nothing was changed",
+                    Readable(self.wait),
+                    named(&waits_for, &users)
+                );
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn print_aborted(&self, was_begun: bool) -> anyhow::Result<()> {
+        let mut out = terminal::stdout();
+        if self.json {
+            return out.json(&json!({ "aborted": was_begun }));
+        }
+        let done = if was_begun {
+            "the move was taken back"
+        } else {
+            "no move was begun"
+        };
+        writeln!(out, "{done}: relays of the queue may claim")?;
+        Ok(())
+    }
+
     /// There is nothing in between: one transaction moves all of it.
     async fn move_on_sqlite(&self, store: &SqliteLogStore) -> anyhow::Result<()> {
+        if self.abort {
+            bail!(
+                "a move on SQLite is one transaction: one that was cut short has moved nothing, and there is nothing to take back"
+            );
+        }
         if self.dry_run {
-            return self.print_plan(&store.move_plan().await?);
+            return self.print_plan(
+                &store.move_plan().await?,
+                &store.unfit_to_move().await?,
+                &OutboxStats::default(),
+            );
         }
         store.migrate().await?;
         let since = Instant::now();
@@ -85,12 +152,20 @@ impl MoveQueue {
             {
                 break moved;
             }
-            let waits_for = match plan.relays {
-                0 => format!("{} messages that a relay has claimed", plan.leased),
-                relays => format!("{relays} relays to stop"),
-            };
             if since.elapsed() >= self.wait {
-                bail!("waited {} for {waits_for}; nothing was moved", Readable(self.wait));
+                let waits_for = match plan.relays {
+                    0 => WaitsFor::Claimed(plan.leased),
+                    relays => WaitsFor::Relays(relays),
+                };
+                let names = match &waits_for {
+                    WaitsFor::Relays(_) => relays(store).await?,
+                    _ => Vec::new(),
+                };
+                bail!(
+                    "waited {} for {}; nothing was moved",
+                    Readable(self.wait),
+                    named(&waits_for, &names)
+                );
             }
             sleep(PAUSE).await;
         };
@@ -106,24 +181,26 @@ impl MoveQueue {
         if self.json {
             return out.json(&json!({ "moved": moved, "redirected": redirected }));
         }
-        writeln!(out, "moved {moved} messages to the log")?;
+        writeln!(out, "moved {} to the log", messages(moved))?;
         writeln!(out, "{next}")?;
         Ok(())
     }
 
-    fn print_plan(&self, plan: &MovePlan) -> anyhow::Result<()> {
+    /// Of a move that was begun with what is in the log.
+    fn print_plan(&self, plan: &MovePlan, unfit: &Unfit, log: &OutboxStats) -> anyhow::Result<()> {
         let mut out = terminal::stdout();
         if self.json {
             return out.json(&json!({
                 "would_move": plan.messages(), "pending": plan.pending, "waiting": plan.waiting, "dead": plan.dead,
                 "processing": plan.processing, "relays": plan.relays, "fenced": plan.is_fenced,
-                "redirected": plan.is_redirected,
+                "redirected": plan.is_redirected, "unfit": unfit.count, "unfit_messages": unfit.examples,
+                "in_log": log.undelivered() + log.dead,
             }));
         }
         writeln!(
             out,
-            "would move {} messages: {} pending, {} waiting, {} dead, {} processing",
-            plan.messages(),
+            "would move {}: {} pending, {} waiting, {} dead, {} processing",
+            messages(plan.messages()),
             plan.pending,
             plan.waiting,
             plan.dead,
@@ -134,41 +211,169 @@ impl MoveQueue {
                 out,
                 "the outbox was moved before: what is written to the queue goes to the log"
             )?;
+        } else if plan.is_fenced && is_empty(log) {
+            writeln!(
+                out,
+                "a move was begun: relays of the queue claim nothing until it is run to its end, or taken back (--abort)"
+            )?;
         } else if plan.is_fenced {
             writeln!(
                 out,
-                "a move was begun: relays of the queue claim nothing until it is run to its end"
+                "a move was begun: relays of the queue claim nothing until it is run to its end; {} already",
+                InLog(log)
             )?;
-        } else if plan.relays > 0 {
+        } else if plan.relays == 1 {
+            writeln!(out, "1 relay is alive: stop it first")?;
+        } else if plan.relays > 1 {
             writeln!(out, "{} relays are alive: stop them first", plan.relays)?;
+        }
+        if unfit.count > 0 {
+            writeln!(out, "{unfit}")?;
+            writeln!(
+                out,
+                "nothing is moved before they are delivered, discarded or changed: see docs/log-layout.md"
+            )?;
         }
         Ok(())
     }
 }
 
+/// What is in the log of a move that was begun before.
+async fn already_moved(log: &NativeLog, plan: &MovePlan) -> Result<OutboxStats, StoreError> {
+    if !plan.is_fenced {
+        return Ok(OutboxStats::default());
+    }
+    match log.stats().await {
+        // Tables of an earlier version, which a move brings up to date first.
+        Err(error) if error.kind == StoreErrorKind::SchemaMissing => Ok(OutboxStats::default()),
+        stats => stats,
+    }
+}
+
+/// Relays that were not heard for so long are not waited for.
+const SILENCE: f64 = 15.0;
+
+/// So many of them are named.
+const NAMED: usize = 5;
+
+const USE_QUEUE: &str = "the transactions that use the queue";
+const ARE_OPEN: &str = "transactions of producers that are open";
+
+/// What is waited for.
+enum WaitsFor {
+    /// So many have to stop.
+    Relays(u64),
+    /// So many messages they have under way.
+    Claimed(u64),
+    /// Those that have locks on the queue, in words.
+    Transactions(&'static str),
+    /// What is told by an error, as that another move is at work.
+    Other(StoreError),
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relays(1) => write!(f, "1 relay to stop"),
+            Self::Relays(more) => write!(f, "{more} relays to stop"),
+            Self::Claimed(leased) => write!(f, "{} that a relay has claimed", messages(*leased)),
+            Self::Transactions(which) => f.write_str(which),
+            Self::Other(error) => write!(f, "a lock: {}", error.message),
+        }
+    }
+}
+
+/// The same with what it is by name, as far as that is known.
+fn named(waits_for: &WaitsFor, names: &[String]) -> String {
+    match names {
+        [] => waits_for.to_string(),
+        names => format!("{waits_for}: {}", names.join("; ")),
+    }
+}
+
+/// How a step ended.
+enum Tried<T> {
+    Done(T),
+    /// It is to be tried again.
+    Busy(WaitsFor),
+}
+
+/// What is in the way of a step is what it would lock, or another move: that of a client which is gone, too, until the server has
+/// noticed.
+fn tried<T>(step: Result<MoveStep<T>, StoreError>, which: &'static str) -> Result<Tried<T>, StoreError> {
+    match step {
+        Ok(MoveStep::Done(done)) => Ok(Tried::Done(done)),
+        Ok(MoveStep::Busy) => Ok(Tried::Busy(WaitsFor::Transactions(which))),
+        Err(error) if error.kind == StoreErrorKind::Contention => Ok(Tried::Busy(WaitsFor::Other(error))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The relays that are alive, as `posthaste status` names them.
+async fn relays(store: &dyn Store) -> Result<Vec<String>, StoreError> {
+    let Some(registry) = store.registry() else {
+        return Ok(Vec::new());
+    };
+    let mut alive = registry.relays(DEFAULT_NAMESPACE).await?;
+    alive.retain(|relay| relay.silent_seconds < SILENCE);
+    let more = alive.len().saturating_sub(NAMED);
+    let name = |relay: &RelayRecord| {
+        let RelayRecord {
+            worker,
+            publisher,
+            host,
+            pid,
+            ..
+        } = relay;
+        format!("{worker} ({publisher} on {host}, process {pid})")
+    };
+    let mut names: Vec<_> = alive.iter().take(NAMED).map(name).collect();
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    Ok(names)
+}
+
+fn messages(count: u64) -> String {
+    match count {
+        1 => "1 message".to_owned(),
+        more => format!("{more} messages"),
+    }
+}
+
+/// `moved` comes next.
+fn were(count: u64) -> String {
+    match count {
+        1 => "1 message was".to_owned(),
+        more => format!("{more} messages were"),
+    }
+}
+
 /// A move on its way.
 struct Move<'a> {
+    store: &'a PostgresLogStore,
     queue: QueueMove<'a>,
     wait: Duration,
-    /// When waiting began.
-    since: Instant,
     bar: ProgressBar,
     moved: u64,
     /// Relays of the queue are kept from claiming.
     is_fenced: bool,
+    /// Nothing was in the log when it began: while that is so, it can be taken back.
+    is_first: bool,
 }
 
 impl<'a> Move<'a> {
-    fn new(queue: QueueMove<'a>, plan: &MovePlan, wait: Duration) -> Self {
+    fn new(store: &'a PostgresLogStore, queue: QueueMove<'a>, plan: &MovePlan, is_first: bool, wait: Duration) -> Self {
         let style = ProgressStyle::with_template("{prefix:>10} {bar:40.green} {pos:>7} of {len} messages");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         Self {
+            store,
             queue,
             wait,
-            since: Instant::now(),
             bar: ProgressBar::new(plan.messages()).with_style(style).with_prefix("moved"),
             moved: 0,
             is_fenced: plan.is_fenced,
+            is_first,
         }
     }
 
@@ -180,46 +385,59 @@ impl<'a> Move<'a> {
     }
 
     async fn steps(&mut self) -> anyhow::Result<()> {
+        let since = Instant::now();
         loop {
             let plan = self.queue.plan().await?;
             // Whoever is alive later is a relay of the log, or is refused.
             if plan.is_fenced || plan.relays == 0 {
                 break;
             }
-            self.pause(&format!("{} relays to stop", plan.relays)).await?;
+            self.pause(since, &WaitsFor::Relays(plan.relays)).await?;
         }
-        while self.queue.fence().await? == MoveStep::Busy {
-            self.pause("the transactions that use the queue").await?;
+        while let Tried::Busy(waits_for) = tried(self.queue.fence().await, USE_QUEUE)? {
+            self.pause(since, &waits_for).await?;
         }
         self.is_fenced = true;
         loop {
-            let leased = self.queue.plan().await?.leased;
-            if leased == 0 {
+            let plan = self.queue.plan().await?;
+            if !plan.is_fenced {
+                bail!(
+                    "{} moved: the move was taken back meanwhile, and relays of the queue may claim",
+                    were(self.moved)
+                );
+            }
+            if plan.leased == 0 {
                 break;
             }
-            self.pause(&format!("{leased} messages that a relay has claimed"))
-                .await?;
+            self.pause(since, &WaitsFor::Claimed(plan.leased)).await?;
         }
-        self.since = Instant::now();
+        let mut since = None;
         loop {
             self.move_most().await?;
-            match self.queue.redirect().await? {
-                MoveStep::Done(moved) => {
+            match tried(self.queue.redirect().await, ARE_OPEN).map_err(|error| self.failed(error))? {
+                Tried::Done(moved) => {
                     self.count(moved);
                     return Ok(());
                 }
-                MoveStep::Busy => self.pause("transactions of producers that are open").await?,
+                Tried::Busy(waits_for) => self.pause(*since.get_or_insert_with(Instant::now), &waits_for).await?,
             }
         }
     }
 
     /// What is left then is little, and moved while producers wait.
     async fn move_most(&mut self) -> anyhow::Result<()> {
+        let mut since = None;
         loop {
-            let moved = self.queue.move_batch(BATCH).await?;
-            self.count(moved);
-            if moved < u64::from(BATCH) {
-                return Ok(());
+            let batch = self.queue.move_batch(BATCH).await.map(MoveStep::Done);
+            match tried(batch, USE_QUEUE).map_err(|error| self.failed(error))? {
+                Tried::Done(moved) => {
+                    self.count(moved);
+                    if moved < u64::from(BATCH) {
+                        return Ok(());
+                    }
+                    since = None;
+                }
+                Tried::Busy(waits_for) => self.pause(*since.get_or_insert_with(Instant::now), &waits_for).await?,
             }
         }
     }
@@ -229,17 +447,29 @@ impl<'a> Move<'a> {
         self.bar.inc(moved);
     }
 
-    async fn pause(&self, waits_for: &str) -> anyhow::Result<()> {
-        if self.since.elapsed() >= self.wait {
-            let fenced = if self.is_fenced {
-                "; until it is through, relays of the queue claim nothing"
-            } else {
-                ""
+    /// What was moved stays so.
+    fn failed(&self, error: StoreError) -> anyhow::Error {
+        anyhow::Error::from(error).context(format!("{} moved, and then", were(self.moved)))
+    }
+
+    /// What has been waited for since then is waited for a little longer, if it may be.
+    async fn pause(&self, since: Instant, waits_for: &WaitsFor) -> anyhow::Result<()> {
+        if since.elapsed() >= self.wait {
+            let names = match waits_for {
+                WaitsFor::Relays(_) => relays(self.store).await?,
+                WaitsFor::Transactions(_) => self.queue.in_the_way(false).await?,
+                WaitsFor::Claimed(_) | WaitsFor::Other(_) => Vec::new(),
+            };
+            let fenced = match (self.is_fenced, self.is_first && self.moved == 0) {
+                (false, _) => "",
+                (true, true) => "; until it is through, or taken back (--abort), relays of the queue claim nothing",
+                (true, false) => "; until it is through, relays of the queue claim nothing",
             };
             bail!(
-                "waited {} for {waits_for}; {} messages were moved, and running it again goes on from here{fenced}",
+                "waited {} for {}; {} moved, and running it again goes on from here{fenced}",
                 Readable(self.wait),
-                self.moved
+                named(waits_for, &names),
+                were(self.moved)
             );
         }
         self.bar.set_message(format!("waits for {waits_for}"));

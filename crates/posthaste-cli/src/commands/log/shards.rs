@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use super::status::print_hold_ups;
 use super::tables;
 use crate::config::Config;
+use crate::terminal;
 use crate::wiring::NativeLog;
-use crate::{terminal, wiring};
 
 /// How long a transaction that has written to the log may stay open before it counts as one that does.
 const LONG: Duration = Duration::from_secs(3);
@@ -38,8 +38,7 @@ pub struct Shards {
 
 impl Shards {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
-        wiring::probe(&config.database).await?;
-        let store = match wiring::native_log(&config.database).await? {
+        let store = match super::existing(&config.database).await? {
             NativeLog::Postgres(store) => store,
             NativeLog::Sqlite(_) => bail!(
                 "{}: a log on SQLite has one shard, which one relay reads at a time; only on PostgreSQL there can be more",

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::commands::status::print_shards;
 use crate::config::Config;
 use crate::terminal::{self, Printer};
-use crate::wiring::{self, NativeLog};
+use crate::wiring::NativeLog;
 
 /// Show who reads which shard of the log, and how far
 ///
@@ -24,8 +24,7 @@ pub struct Status {
 
 impl Status {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
-        wiring::probe(&config.database).await?;
-        let (shards, hold_ups) = match wiring::native_log(&config.database).await? {
+        let (shards, hold_ups) = match super::existing(&config.database).await? {
             NativeLog::Postgres(store) => (store.shards().await?, store.hold_ups().await?),
             NativeLog::Sqlite(store) => (store.shards().await?, Vec::new()),
         };

@@ -35,8 +35,9 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
             format!("schema version {version}")
         };
         config.relay.validate_for(&*store)?;
-        store.check_for(&config.relay.scope).await?;
+        // First: the queue of a move that was begun refuses claims, which says nothing of its table.
         schema::refuse_unserved_log(&*store, config).await?;
+        store.check_for(&config.relay.scope).await?;
         let namespace = &config.relay.scope.namespace;
         let stats = store.stats(namespace).await?;
         format!(

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::{Which, warn_of_others};
 use crate::config::Config;
 use crate::terminal;
+use crate::unserved::Unserved;
 use crate::{schema, terminal::harmless_line};
 
 /// Letters are marked as imported after so many, with one write.
@@ -68,6 +69,10 @@ impl Import {
     pub(super) async fn run(self, config: &Config) -> anyhow::Result<()> {
         let spool = self.which.letters(config)?;
         let store = schema::existing(&config.database).await?;
+        // In a queue that was moved nothing would find them.
+        if let Some(unserved) = Unserved::look(&*store, &config.database, &config.relay.scope.namespace).await? {
+            unserved.refuse_if_moved(&config.database)?;
+        }
         // Two at a time would do the same work twice. A dry run writes nothing, not even this.
         let _lock = if self.dry_run { None } else { Some(lock(&spool)?) };
         let contents = spool.read()?;

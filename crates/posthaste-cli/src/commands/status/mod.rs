@@ -19,6 +19,7 @@ use super::namespace;
 use crate::config::Config;
 use crate::schema;
 use crate::terminal::{self, Printer};
+use crate::unserved::{Unserved, is_empty};
 
 /// Show what is in the outbox, and which relays serve it
 #[derive(Debug, Args)]
@@ -67,6 +68,9 @@ struct Found<'a> {
     /// What waits in a queue beside the log.
     #[serde(skip_serializing_if = "is_empty")]
     queue: OutboxStats,
+    /// What is in a log beside the queue.
+    #[serde(skip_serializing_if = "is_empty")]
+    log: OutboxStats,
     /// Why the queue is not where messages are.
     #[serde(skip_serializing_if = "Option::is_none")]
     unserved: Option<String>,
@@ -76,11 +80,27 @@ struct Found<'a> {
     shards: Vec<ShardStatus>,
 }
 
-fn is_empty(queue: &OutboxStats) -> bool {
-    queue.undelivered() + queue.dead == 0
-}
-
 impl Found<'_> {
+    /// What is in the outbox, whichever of its layouts it is in: conditions watch over all of it. What waits in the queue beside a
+    /// log is counted with the log.
+    fn all(&self) -> OutboxStats {
+        let mut all = self.stats.clone().with_queue(&self.log);
+        all.dead += self.queue.dead + self.log.dead;
+        all
+    }
+
+    /// What is to be done about messages in the layout that is not served.
+    fn elsewhere(&self) -> Option<String> {
+        let queue = (!is_empty(&self.queue)).then(|| {
+            format!(
+                "of these {} wait in the queue and {} are dead there; run `posthaste log move`",
+                self.queue.undelivered(),
+                self.queue.dead
+            )
+        });
+        self.unserved.clone().or(queue)
+    }
+
     /// How many relays are alive.
     fn alive(&self) -> usize {
         self.relays.iter().filter(|relay| relay.alive).count()
@@ -119,7 +139,7 @@ impl Status {
     /// Fails if a condition is met that it should fail for.
     fn judge(&self, found: &Found<'_>) -> anyhow::Result<()> {
         let figures = Figures {
-            stats: &found.stats,
+            stats: &found.all(),
             alive: found.alive(),
             shards: &found.shards,
         };
@@ -130,6 +150,7 @@ impl Status {
         if met.is_empty() {
             return Ok(());
         }
+        met.extend(found.elsewhere());
         bail!("{}", met.join("; "));
     }
 
@@ -270,6 +291,7 @@ fn circuit(relay: &RelayRecord) -> String {
 }
 
 async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> anyhow::Result<Found<'a>> {
+    let unserved = Unserved::look(store, &config.database, namespace).await?;
     Ok(Found {
         database: config.database.url().to_string(),
         schema_version: store.applied().await?.into_iter().max().unwrap_or_default(),
@@ -277,7 +299,11 @@ async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> 
         namespace,
         stats: store.stats(namespace).await?,
         queue: store.left_in_queue().await?,
-        unserved: schema::unserved_log(store, config).await?,
+        log: unserved
+            .as_ref()
+            .map(|unserved| unserved.log.clone())
+            .unwrap_or_default(),
+        unserved: unserved.map(|unserved| unserved.to_string()),
         relays: relays(store, namespace)
             .await?
             .into_iter()
@@ -329,6 +355,7 @@ mod tests {
             namespace: "default",
             stats: OutboxStats::default(),
             queue: OutboxStats::default(),
+            log: OutboxStats::default(),
             unserved: None,
             relays: vec![
                 relay(1.0, CircuitState::Open),
