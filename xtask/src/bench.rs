@@ -109,10 +109,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 impl Arguments {
     fn wants_kafka(&self) -> bool {
-        const WITHOUT: [&str; 12] = [
+        const WITHOUT: [&str; 13] = [
             "latency",
             "backlog",
             "snapshot",
+            "failures",
             "open-transaction",
             "instances",
             "kill",

@@ -53,7 +53,7 @@ pub(crate) enum Policy {
     Unordered,
     /// Those that the design of the table asks for.
     Own,
-    /// Posthaste's defaults with the windows of a log: 1,000 rows at a time, 8,000 in flight.
+    /// Posthaste's defaults with the windows of a log: 2,000 rows at a time, 16,000 in flight.
     Log,
 }
 

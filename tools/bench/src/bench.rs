@@ -1,16 +1,25 @@
 //! What all benchmarks need, and one run of an arm.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use sqlx::{Connection, PgConnection};
+use tokio::time::sleep;
 
 use crate::arm::How;
+use crate::beside;
 use crate::brokers::{Brokers, Cluster};
+use crate::clock::now_micros;
 use crate::debezium::{self, Debezium};
 use crate::extent::Extent;
-use crate::process::WorkerProcess;
+use crate::process::{WORK_TIMEOUT, WorkerProcess};
 use crate::run::{Drain, Measured, Spent, fill, fill_warm_up, measured, order};
 use crate::server::{Database, Server};
-use crate::worker::protocol::Task;
+use crate::worker::SETTLE_TIME;
+use crate::worker::protocol::{Task, WorkOrder};
+
+/// Within what relays have shared a log's shards, which they look at every second.
+const SHARING_TIME: Duration = Duration::from_secs(5);
 
 /// What all benchmarks need.
 pub(crate) struct Bench {
@@ -41,29 +50,37 @@ impl Bench {
             database.raise_shards(drain.shards).await?;
         }
         let mut conn = database.connect().await?;
-        let mut workers = Vec::new();
-        for _ in 0..drain.instances {
-            fill_warm_up(&mut conn, drain).await?;
-            workers.push(WorkerProcess::start(&order(drain, database, brokers.as_ref(), Task::Drain)).await?);
-        }
-        let snapshot = if drain.holds_snapshot {
-            Some(hold_snapshot(database).await?)
-        } else {
-            None
+        let mut workers = match &brokers {
+            Some(brokers) if drain.instances > 1 => share(database, &mut conn, brokers, drain).await?,
+            brokers => {
+                fill_warm_up(&mut conn, drain).await?;
+                vec![WorkerProcess::start(&order(drain, database, brokers.as_ref(), Task::Drain)).await?]
+            }
         };
+        let beside = drain.beside.begin(database).await?;
+        // A relay that runs would begin with the first rows.
+        for worker in &workers {
+            worker.halt()?;
+        }
         fill(database, &mut conn, drain).await?;
 
         let before = Spent::now(&self.server, database, &mut conn, brokers.as_ref()).await?;
+        let began_at = now_micros();
         for worker in &mut workers {
             worker.go().await?;
+        }
+        if let Some(brokers) = brokers.as_ref().filter(|_| workers.len() > 1) {
+            let records = shared_warm_up(drain) + u64::from(drain.workload.rows);
+            brokers.wait_for(records, WORK_TIMEOUT).await?;
+            for worker in &mut workers {
+                worker.stop().await?;
+            }
         }
         let mut done = Vec::new();
         for worker in &mut workers {
             done.push(worker.done().await?);
         }
-        if let Some(snapshot) = snapshot {
-            snapshot.close().await?;
-        }
+        beside::end(beside).await?;
         database.wait_until_alone(&mut conn).await?;
         let after = Spent::now(&self.server, database, &mut conn, brokers.as_ref()).await?;
         conn.close().await?;
@@ -71,15 +88,35 @@ impl Bench {
             Some(brokers) => brokers.read_back(&drain.workload)?,
             None => done.first().and_then(|done| done.arrived).context("nobody counted")?,
         };
-        measured(drain, arrived, &done, before, after)
+        measured(drain, arrived, (began_at, &done), before, after)
     }
 }
 
-/// A transaction that sees the database as it is now, and keeps the server from removing anything later.
-async fn hold_snapshot(database: &Database) -> anyhow::Result<PgConnection> {
-    let mut conn = database.connect().await?;
-    for statement in ["begin isolation level repeatable read", "select count(*) from pg_class"] {
-        sqlx::query(statement).execute(&mut conn).await?;
+/// How many rows warm processes up that share the work.
+fn shared_warm_up(drain: &Drain) -> u64 {
+    u64::from(drain.instances * drain.arm.warm_up_rows())
+}
+
+/// Starts processes that share the work, and warms them up when each has its part of it.
+async fn share(
+    database: &Database,
+    conn: &mut PgConnection,
+    brokers: &Brokers,
+    drain: &Drain,
+) -> anyhow::Result<Vec<WorkerProcess>> {
+    let order = WorkOrder {
+        warms_up: false,
+        ..order(drain, database, Some(brokers), Task::Share)
+    };
+    let mut workers = Vec::new();
+    for _ in 0..drain.instances {
+        workers.push(WorkerProcess::start(&order).await?);
     }
-    Ok(conn)
+    sleep(SHARING_TIME).await;
+    for _ in 0..drain.instances {
+        fill_warm_up(conn, drain).await?;
+    }
+    brokers.wait_for(shared_warm_up(drain), WORK_TIMEOUT).await?;
+    sleep(SETTLE_TIME).await;
+    Ok(workers)
 }

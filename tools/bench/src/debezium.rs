@@ -14,6 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use crate::brokers::Brokers;
+use crate::clock::now_micros;
 use crate::processes;
 use crate::run::{Drain, Measured, Spent, fill, measured};
 use crate::server::{Database, Server};
@@ -56,13 +57,12 @@ pub(crate) async fn drain(
         fill(database, &mut conn, drain).await?;
 
         let before = Spent::now(server, database, &mut conn, Some(brokers)).await?;
-        let (cpu, started) = (processes::cpu_time(running.pid), Instant::now());
+        let (cpu, began_at) = (processes::cpu_time(running.pid), now_micros());
         running.signal(Signal::SIGCONT)?;
         let records = u64::from(WARM_UP_ROWS) + u64::from(drain.workload.rows);
         brokers.wait_for(records, WORK_TIMEOUT).await?;
         let done = Done {
-            seconds: started.elapsed().as_secs_f64(),
-            delivered: u64::from(drain.workload.rows),
+            finished_at: now_micros(),
             cpu_seconds: processes::cpu_time(running.pid).saturating_sub(cpu).as_secs_f64(),
             peak_memory: processes::peak_memory(running.pid).unwrap_or_default(),
             arrived: None,
@@ -70,7 +70,8 @@ pub(crate) async fn drain(
         };
         let after = Spent::now(server, database, &mut conn, Some(brokers)).await?;
         running.child.kill().await?;
-        measured(drain, brokers.read_back(&drain.workload)?, &[done], before, after)
+        let arrived = brokers.read_back(&drain.workload)?;
+        measured(drain, arrived, (began_at, &[done]), before, after)
     }
     .await;
     // The log of a run that failed is what tells why.

@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use crate::beside::Beside;
 use crate::brokers::SinkKind::{self, Kafka, Mock, Null};
 use crate::results::Results;
 use crate::series::Series;
 use crate::suites::business::Fourth;
-use crate::suites::{backlog, business, drain, enqueue, kill, latency, open_transaction, snapshot};
+use crate::suites::{backlog, business, drain, enqueue, failures, kill, latency, open_transaction, snapshot};
 use crate::worker::LOG_IN_FLIGHT;
 
 /// One goal, and how far it is reached.
@@ -112,8 +113,20 @@ impl Goals<'_> {
     }
 
     fn disturbances(&mut self) {
-        let ratio = self.ratio(snapshot::SUITE, drain::SPEED, |held| snapshot::subject("log", held));
+        let ratio = self.ratio(snapshot::SUITE, drain::SPEED, |held| {
+            snapshot::subject("log", if held { Beside::Snapshot } else { Beside::Nothing })
+        });
         self.at_least("log, throughput with a snapshot held, of clean", 0.95, ratio);
+        for (beside, limit) in [(Beside::DeadLetters, 0.9), (Beside::Waiting, 0.5)] {
+            let ratio = self.ratio(failures::SUITE, drain::SPEED, |is_beside| {
+                failures::subject(if is_beside { beside } else { Beside::Nothing })
+            });
+            self.at_least(
+                format!("log, throughput beside {}, of clean", beside.title()),
+                limit,
+                ratio,
+            );
+        }
         let ratio = self.ratio(backlog::SUITE, drain::SPEED, |large| backlog::subject("log", large));
         self.at_least("log, drain of a large backlog, of a small one", 0.9, ratio);
         let ratio = self.ratio(open_transaction::SUITE, latency::P99, |open| {
@@ -139,6 +152,8 @@ impl Goals<'_> {
         let ratio = self.business(Fourth::Enqueue, Fourth::Nothing);
         let what = "log, business transaction with an enqueue, p50, of without";
         self.at_most(what, 1.1, ratio);
+        let ratio = self.business(Fourth::RoundTrip, Fourth::Nothing);
+        self.for_comparison("log, the same with an empty statement instead, of without", ratio);
         let ratio = self.business(Fourth::PlainInsert, Fourth::Nothing);
         self.for_comparison("log, the same with a plain insert instead, of without", ratio);
         let ratio = self.business(Fourth::Enqueue, Fourth::PlainInsert);

@@ -6,6 +6,7 @@
 
 mod arm;
 mod bench;
+mod beside;
 mod brokers;
 mod clock;
 mod debezium;
@@ -109,11 +110,12 @@ enum Command {
 }
 
 /// A benchmark of whole arms.
-const SUITES: [&str; 9] = [
+const SUITES: [&str; 10] = [
     suites::drain::SUITE,
     suites::latency::SUITE,
     suites::backlog::SUITE,
     suites::snapshot::SUITE,
+    suites::failures::SUITE,
     suites::open_transaction::SUITE,
     suites::instances::SUITE,
     suites::kill::SUITE,
@@ -253,6 +255,7 @@ async fn measure(bench: &Bench, wanted: &Wanted, sinks: &[SinkKind]) -> anyhow::
             suites::latency::SUITE => suites::latency::run(bench, &mut results).await,
             suites::backlog::SUITE => suites::backlog::run(bench, &mut results).await,
             suites::snapshot::SUITE => suites::snapshot::run(bench, &mut results).await,
+            suites::failures::SUITE => suites::failures::run(bench, &mut results).await,
             suites::open_transaction::SUITE => suites::open_transaction::run(bench, &mut results).await,
             suites::instances::SUITE => suites::instances::run(bench, &mut results).await,
             suites::kill::SUITE => suites::kill::run(bench, &mut results).await,

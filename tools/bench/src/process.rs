@@ -4,6 +4,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -11,7 +13,7 @@ use tokio::time::timeout;
 use crate::worker::protocol::{Done, GO, READY, STOP, WorkOrder};
 
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-const WORK_TIMEOUT: Duration = Duration::from_mins(15);
+pub(crate) const WORK_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// A worker. It ends with this value.
 pub(crate) struct WorkerProcess {
@@ -41,8 +43,19 @@ impl WorkerProcess {
         Ok(worker)
     }
 
+    /// Halts it until it is told to go.
+    pub(crate) fn halt(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
     pub(crate) async fn go(&mut self) -> anyhow::Result<()> {
-        self.say(GO).await
+        self.say(GO).await?;
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = self.child.id().context("a worker ended before its time")?;
+        Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
     }
 
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {

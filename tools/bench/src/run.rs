@@ -5,6 +5,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 
 use crate::arm::Arm;
+use crate::beside::Beside;
 use crate::brokers::{Brokers, SinkKind};
 use crate::series::real;
 use crate::server::{Database, Server, Written};
@@ -22,8 +23,7 @@ pub(crate) struct Drain {
     pub(crate) instances: u32,
     /// How many shards a log of our own is divided into.
     pub(crate) shards: u32,
-    /// Whether a snapshot from before the rows stays open.
-    pub(crate) holds_snapshot: bool,
+    pub(crate) beside: Beside,
 }
 
 /// What one drain took.
@@ -48,7 +48,7 @@ impl Drain {
             workload: Workload::of(rows),
             instances: 1,
             shards: 1,
-            holds_snapshot: false,
+            beside: Beside::Nothing,
         }
     }
 }
@@ -102,17 +102,18 @@ impl Spent {
     }
 }
 
-/// Puts together what a drain took, if it counts.
+/// Puts together what a drain took that began at a moment, if it counts.
 pub(crate) fn measured(
     drain: &Drain,
     arrived: Arrived,
-    done: &[Done],
+    (began_at, done): (u64, &[Done]),
     before: Spent,
     after: Spent,
 ) -> anyhow::Result<Measured> {
     arrived.verify(drain.workload.rows, drain.arm.ordered)?;
     let rows = f64::from(drain.workload.rows);
-    let seconds = done.iter().map(|done| done.seconds).fold(0.0, f64::max);
+    let finished_at = done.iter().map(|done| done.finished_at).max().unwrap_or_default();
+    let seconds = Duration::from_micros(finished_at.saturating_sub(began_at)).as_secs_f64();
     let (wal_per_message, dead_tuples_per_message) = after.written.since(before.written, rows);
     Ok(Measured {
         messages_per_second: rows / seconds,

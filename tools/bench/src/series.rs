@@ -11,8 +11,14 @@ impl Series {
         self.0.push((round, value));
     }
 
+    /// Of an even number of values the mean of the two in the middle: the smaller one would flatter a cost.
     pub(crate) fn median(&self) -> Option<f64> {
-        percentile(&self.sorted(), 50)
+        let sorted = self.sorted();
+        let (low, high) = (
+            sorted.get(sorted.len().checked_sub(1)? / 2)?,
+            sorted.get(sorted.len() / 2)?,
+        );
+        Some(f64::midpoint(*low, *high))
     }
 
     /// The smallest and the largest.
@@ -41,12 +47,6 @@ impl FromIterator<f64> for Series {
     }
 }
 
-/// The smallest of the sorted values that `percent` of them do not exceed.
-fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied()
-}
-
 /// A count as a number to reckon with.
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^52")]
 pub(crate) fn real(count: u64) -> f64 {
@@ -69,6 +69,7 @@ mod tests {
         let ratios = ours.relative_to(&theirs);
         assert!((ratios.median().unwrap() - 0.9).abs() < f64::EPSILON);
         assert_eq!(ratios.spread(), Some((0.5, 2.0)));
+        assert_eq!(Series::from_iter([1.0, 4.0, 2.0, 3.0]).median(), Some(2.5));
         assert_eq!(Series::default().median(), None);
     }
 }

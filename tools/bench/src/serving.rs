@@ -69,8 +69,7 @@ impl<'a> Serving<'a> {
 
     /// Waits until all that was committed has arrived.
     pub(crate) async fn wait_until_delivered(&self) -> anyhow::Result<()> {
-        // One of the warm-up.
-        let records = u64::from(self.producers.written()) + 1;
+        let records = u64::from(self.producers.written()) + u64::from(self.drain.arm.warm_up_rows());
         self.brokers.wait_for(records, DELIVERY_TIMEOUT).await
     }
 

@@ -21,18 +21,21 @@ pub(crate) const P50: &str = "p50 ms";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fourth {
     Nothing,
+    /// A statement that does nothing: what the way to the server and back takes.
+    RoundTrip,
     /// The row that an enqueue writes, into a table of the same columns and indexes.
     PlainInsert,
     Enqueue,
 }
 
 impl Fourth {
-    const ALL: [Self; 3] = [Self::Nothing, Self::PlainInsert, Self::Enqueue];
+    const ALL: [Self; 4] = [Self::Nothing, Self::RoundTrip, Self::PlainInsert, Self::Enqueue];
 }
 
 pub(crate) fn subject(arm: &str, fourth: Fourth) -> String {
     let ending = match fourth {
         Fourth::Nothing => "without an enqueue",
+        Fourth::RoundTrip => "with an empty statement",
         Fourth::PlainInsert => "with a plain insert",
         Fourth::Enqueue => "with an enqueue",
     };
@@ -58,7 +61,10 @@ async fn measure(bench: &Bench, name: &str, layout: Layout, results: &mut Result
     let transactions = bench.extent.pick(500, 3_000);
     let workload = Workload::of(transactions);
     for round in 0..bench.extent.rounds {
-        let mut times = [Histogram::<u64>::new(3)?, Histogram::new(3)?, Histogram::new(3)?];
+        let mut times = Vec::new();
+        for _ in Fourth::ALL {
+            times.push(Histogram::<u64>::new(3)?);
+        }
         for n in 1..=transactions {
             // In turns, so that all meet the same machine.
             for (fourth, times) in Fourth::ALL.into_iter().zip(&mut times) {
@@ -99,6 +105,10 @@ async fn buy(
         .await?;
     match fourth {
         Fourth::Nothing => tx.commit().await?,
+        Fourth::RoundTrip => {
+            sqlx::query("select 1").execute(&mut *tx).await?;
+            tx.commit().await?;
+        }
         Fourth::PlainInsert => {
             plain_insert::insert(&mut tx, layout, &[message]).await?;
             tx.commit().await?;

@@ -4,6 +4,7 @@ pub(crate) mod backlog;
 pub(crate) mod business;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
+pub(crate) mod failures;
 pub(crate) mod instances;
 pub(crate) mod kill;
 pub(crate) mod latency;

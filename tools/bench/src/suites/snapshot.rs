@@ -2,6 +2,7 @@
 
 use crate::arm;
 use crate::bench::Bench;
+use crate::beside::Beside;
 use crate::brokers::SinkKind;
 use crate::results::{Results, progress};
 use crate::run::Drain;
@@ -9,8 +10,8 @@ use crate::suites::drain::SPEED;
 
 pub(crate) const SUITE: &str = "snapshot";
 
-pub(crate) fn subject(arm: &str, holds_snapshot: bool) -> String {
-    format!("{arm}, {}", if holds_snapshot { "snapshot held" } else { "clean" })
+pub(crate) fn subject(arm: &str, beside: Beside) -> String {
+    format!("{arm}, {}", beside.title())
 }
 
 pub(crate) async fn run(bench: &Bench, results: &mut Results) {
@@ -20,15 +21,15 @@ pub(crate) async fn run(bench: &Bench, results: &mut Results) {
     ];
     for round in 0..bench.extent.rounds {
         for (name, rows) in arms {
-            for holds_snapshot in [false, true] {
+            for beside in [Beside::Nothing, Beside::Snapshot] {
                 let arm = arm::find(name).expect("an arm of ours");
                 let drain = Drain {
-                    holds_snapshot,
+                    beside,
                     ..Drain::new(arm, SinkKind::Null, rows)
                 };
                 match bench.drain(&drain).await {
                     Ok(measured) => {
-                        let (subject, speed) = (subject(name, holds_snapshot), measured.messages_per_second);
+                        let (subject, speed) = (subject(name, beside), measured.messages_per_second);
                         progress(&format!("snapshot, {subject}: {speed:.0} messages/s"));
                         results.add((SUITE, &subject, SPEED), round, speed);
                     }

@@ -33,8 +33,10 @@ pub(crate) struct WorkOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Task {
-    /// Until nothing is left.
+    /// Until the rows of the work were answered.
     Drain,
+    /// The same beside other workers: until it is told to stop.
+    Share,
     /// Until it is told to stop; it notes when each row was acknowledged.
     Serve,
 }
@@ -42,8 +44,8 @@ pub(crate) enum Task {
 /// What a worker has done since it was told to begin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
-    pub(crate) seconds: f64,
-    pub(crate) delivered: u64,
+    /// When its last row was answered, in microseconds of the system's clock.
+    pub(crate) finished_at: u64,
     pub(crate) cpu_seconds: f64,
     /// In bytes, since the worker was started.
     pub(crate) peak_memory: u64,

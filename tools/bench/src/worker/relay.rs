@@ -1,19 +1,22 @@
 //! Posthaste's relay.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use posthaste_core::Publisher;
 use posthaste_core::store::RelayStore;
 use posthaste_kafka::Connection as Brokers;
 use posthaste_postgres::{PostgresLogStore, PostgresStore};
 use posthaste_publishers::kafka::{KafkaOptions, KafkaPublisher};
-use posthaste_relay::{OrderingConfig, Relay, RelayConfig};
+use posthaste_relay::{OrderingConfig, Relay, RelayConfig, RelayError, RelayReport};
 use sqlx::PgPool;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::protocol::{Task, WorkOrder};
-use super::watched::{Acknowledged, Counting, Watched};
+use super::watched::{Acknowledged, Answered, Counting, Watched};
 use crate::arm::Policy;
 use crate::layout::Layout;
 use crate::tally::Tally;
@@ -23,99 +26,87 @@ const LOG_BATCH: u32 = 2_000;
 /// Rows of a log in flight. What a crash repeats at most.
 pub(crate) const LOG_IN_FLIGHT: u32 = 16_000;
 
-pub(super) struct RelayArm {
-    layout: Layout,
-    pool: PgPool,
-    config: RelayConfig,
-    publisher: Arc<dyn Publisher>,
+/// How long a relay that was warmed up may write down what it has done.
+pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(300);
+
+/// A relay that runs.
+pub(super) struct RunningRelay {
+    stop: CancellationToken,
+    relay: JoinHandle<Result<RelayReport, RelayError>>,
+    answered: watch::Receiver<Answered>,
     acknowledged: Option<Acknowledged>,
-    /// Fires at the end of the work, for a relay that would not keep to its pauses if it were told to drain.
-    all_delivered: Option<CancellationToken>,
 }
 
-impl RelayArm {
-    pub(super) fn new(
+impl RunningRelay {
+    pub(super) fn start(
         layout: Layout,
         policy: Policy,
         pool: &PgPool,
         order: &WorkOrder,
         tally: &Arc<Mutex<Tally>>,
     ) -> anyhow::Result<Self> {
-        let all_delivered = CancellationToken::new();
-        let acknowledged = match (order.task, policy) {
-            (Task::Serve, _) => Some(Acknowledged::default()),
-            (Task::Drain, Policy::Own) => {
-                let rows = order.workload.rows;
-                Some(Acknowledged::until(rows, all_delivered.clone()))
-            }
-            (Task::Drain, _) => None,
-        };
+        let acknowledged = (order.task == Task::Serve).then(Acknowledged::default);
+        let (sender, answered) = watch::channel(Answered::default());
         let publisher: Arc<dyn Publisher> = match &order.brokers {
             None => Arc::new(Watched {
                 publisher: Counting(Arc::clone(tally)),
+                answered: sender,
                 acknowledged: acknowledged.clone(),
             }),
             Some(brokers) => Arc::new(Watched {
                 publisher: KafkaPublisher::new(KafkaOptions::new(Brokers::to(brokers)))?,
+                answered: sender,
                 acknowledged: acknowledged.clone(),
             }),
         };
+        let relay = Relay::new(store(layout, pool.clone())?, publisher).config(config(layout, policy)?);
+        let stop = CancellationToken::new();
         Ok(Self {
-            layout,
-            pool: pool.clone(),
-            config: config(layout, policy)?,
-            publisher,
+            relay: tokio::spawn(relay.run_until(stop.clone())),
+            stop,
+            answered,
             acknowledged,
-            all_delivered: (policy == Policy::Own).then_some(all_delivered),
         })
     }
 
-    /// Delivers the rows of the work; returns how many.
-    pub(super) async fn work_off(&self) -> anyhow::Result<u64> {
-        match &self.all_delivered {
-            Some(all_delivered) => self.serve(all_delivered.clone()).await,
-            None => self.drain().await,
+    /// Waits until so many rows were delivered that were there before, and the relay is at rest.
+    pub(super) async fn warm_up(&mut self, rows: u32) -> anyhow::Result<()> {
+        self.wait_for(u64::from(rows)).await?;
+        tokio::time::sleep(SETTLE_TIME).await;
+        Ok(())
+    }
+
+    /// Waits until so many rows were answered since the start; returns when the last of them was.
+    pub(super) async fn wait_for(&mut self, rows: u64) -> anyhow::Result<Answered> {
+        let enough = self.answered.wait_for(|answered| answered.rows >= rows);
+        tokio::select! {
+            answered = enough => Ok(*answered?),
+            ended = &mut self.relay => bail!("the relay ended: {:?}", ended?),
         }
     }
 
-    /// Delivers all that is there; returns how many rows that were.
-    pub(super) async fn drain(&self) -> anyhow::Result<u64> {
-        let report = self.relay()?.drain().await?;
-        ensure!(
-            report.undelivered == 0,
-            "{} rows were not delivered: {}",
-            report.undelivered,
-            report.first_failure.unwrap_or_default()
-        );
-        Ok(report.delivered)
+    /// What was answered so far.
+    pub(super) fn answered(&self) -> Answered {
+        *self.answered.borrow()
     }
 
-    /// Delivers what comes until it is told to stop.
-    pub(super) async fn serve(&self, stop: CancellationToken) -> anyhow::Result<u64> {
-        Ok(self.relay()?.run_until(stop).await?.delivered)
+    /// Ends the relay; returns when each row was acknowledged, if that was asked for.
+    pub(super) async fn stop(self) -> anyhow::Result<Vec<(u32, u64)>> {
+        self.stop.cancel();
+        self.relay.await??;
+        Ok(self.acknowledged.as_ref().map(Acknowledged::take).unwrap_or_default())
     }
+}
 
-    /// When rows were acknowledged.
-    pub(super) fn acknowledged(&self) -> Vec<(u32, u64)> {
-        self.acknowledged.as_ref().map(Acknowledged::take).unwrap_or_default()
-    }
-
-    fn relay(&self) -> anyhow::Result<Relay> {
-        let publisher = Arc::clone(&self.publisher);
-        Ok(Relay::new(self.store()?, publisher).config(self.config.clone()))
-    }
-
-    fn store(&self) -> anyhow::Result<Arc<dyn RelayStore>> {
-        let pool = self.pool.clone();
-        let Some(map) = self.layout.map()? else {
-            return Ok(Arc::new(PostgresStore::new(pool)));
-        };
-        Ok(if self.layout.is_log() {
-            Arc::new(PostgresLogStore::new(pool, map)?)
-        } else {
-            Arc::new(PostgresStore::with_map(pool, map)?)
-        })
-    }
+fn store(layout: Layout, pool: PgPool) -> anyhow::Result<Arc<dyn RelayStore>> {
+    let Some(map) = layout.map()? else {
+        return Ok(Arc::new(PostgresStore::new(pool)));
+    };
+    Ok(if layout.is_log() {
+        Arc::new(PostgresLogStore::new(pool, map)?)
+    } else {
+        Arc::new(PostgresStore::with_map(pool, map)?)
+    })
 }
 
 fn config(layout: Layout, policy: Policy) -> anyhow::Result<RelayConfig> {

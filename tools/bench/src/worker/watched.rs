@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use posthaste_core::publisher::{Capabilities, LaneOrder, Place};
 use posthaste_core::{Batch, Publisher, Report};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
 use crate::clock::now_micros;
 use crate::tally::Tally;
@@ -42,19 +42,9 @@ impl Publisher for Counting {
 #[derive(Clone, Default)]
 pub(super) struct Acknowledged {
     rows: Arc<Mutex<Vec<(u32, u64)>>>,
-    /// Told when so many were.
-    enough: Option<(usize, CancellationToken)>,
 }
 
 impl Acknowledged {
-    /// Fires the token when so many rows that count were acknowledged.
-    pub(super) fn until(rows: u32, done: CancellationToken) -> Self {
-        Self {
-            rows: Arc::default(),
-            enough: Some((rows as usize, done)),
-        }
-    }
-
     pub(super) fn take(&self) -> Vec<(u32, u64)> {
         std::mem::take(&mut self.rows.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -64,18 +54,20 @@ impl Acknowledged {
         if number != WARM_UP {
             rows.push((number, now_micros()));
         }
-        if let Some((enough, done)) = &self.enough
-            && rows.len() == *enough
-        {
-            done.cancel();
-        }
     }
 }
 
-/// Another publisher that is not closed between the warm-up and the work, and notes when messages are acknowledged if it
-/// is to.
+/// How many rows were answered, and when the last of them was, in microseconds of the system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answered {
+    pub(super) rows: u64,
+    pub(super) at: u64,
+}
+
+/// Another publisher that tells how much of what it was given was answered, and notes when each message was if it is to.
 pub(super) struct Watched<P> {
     pub(super) publisher: P,
+    pub(super) answered: watch::Sender<Answered>,
     pub(super) acknowledged: Option<Acknowledged>,
 }
 
@@ -86,7 +78,12 @@ impl<P: Publisher> Publisher for Watched<P> {
             Some(acknowledged) => noting(&batch, report, acknowledged.clone()),
             None => report,
         };
+        let rows = batch.deliveries.len() as u64;
         self.publisher.publish(batch, report).await;
+        self.answered.send_modify(|answered| {
+            answered.rows += rows;
+            answered.at = now_micros();
+        });
     }
 
     fn name(&self) -> &'static str {
