@@ -20,6 +20,7 @@ mod generations;
 mod hold_ups;
 mod read_ahead;
 mod restarts;
+mod server_work;
 mod set_back;
 mod shards;
 mod slots;
