@@ -138,20 +138,20 @@ impl RelayStore for PostgresStore {
         self.unlock_janitor(worker).await.map_err(store_error)
     }
 
-    async fn left_in_log(&self) -> Result<u64, StoreError> {
+    async fn left_in_log(&self) -> Result<OutboxStats, StoreError> {
         let Some(schema) = self.map.schema().filter(|_| self.map.is_native()) else {
-            return Ok(0);
+            return Ok(OutboxStats::default());
         };
         let unread = async {
             if self.applied().await?.contains(&log::FIRST_MIGRATION) {
                 log::unread(&self.pool, schema).await
             } else {
-                Ok(0)
+                Ok(OutboxStats::default())
             }
         };
         match unread.await {
             // Whoever may not look at the log has none to serve.
-            Err(error) if error.kind == StoreErrorKind::Access => Ok(0),
+            Err(error) if error.kind == StoreErrorKind::Access => Ok(OutboxStats::default()),
             unread => unread,
         }
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use posthaste_core::alert::{AlertKind, AlertMessage, AlertSink};
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
-use posthaste_core::{MessageId, StoreError};
+use posthaste_core::{MessageId, StoreError, Text};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ use self::alerts::{Alerter, Event};
 pub(crate) use self::caught::Caught;
 pub(crate) use self::order::FileOrder;
 pub use self::spool::{Contents, Letter, Line, Mark, Open, Spool, SpoolConfig, SpoolError, Unreadable};
-use crate::reported::Reported;
+use crate::reported::{InFlightMessage, Reported};
 
 /// How long a relay that stops waits for each net.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -91,6 +91,8 @@ impl std::fmt::Debug for SafetyNet {
 #[derive(Debug)]
 pub(crate) struct Net {
     namespace: String,
+    /// See [`StoreRequirements`](posthaste_core::store::StoreRequirements).
+    known_by_event: bool,
     files: Option<mpsc::UnboundedSender<FileOrder>>,
     alerts: Option<(mpsc::UnboundedSender<alerts::Order>, BTreeSet<AlertKind>)>,
     state: Mutex<State>,
@@ -113,7 +115,7 @@ pub(crate) struct Tasks {
 }
 
 impl Net {
-    pub(crate) fn new(config: SafetyNet, namespace: &str) -> (Self, Tasks) {
+    pub(crate) fn new(config: SafetyNet, namespace: &str, known_by_event: bool) -> (Self, Tasks) {
         let (files, file) = config
             .file
             .map(|config| {
@@ -136,6 +138,7 @@ impl Net {
             .unzip();
         let net = Self {
             namespace: namespace.to_owned(),
+            known_by_event,
             files,
             alerts: senders,
             state: Mutex::default(),
@@ -183,7 +186,7 @@ impl Net {
             self.tell(AlertKind::Dead, None, "see each message", told.collect());
         }
         for id in died {
-            self.settled(*id);
+            self.settled_row(*id);
         }
     }
 
@@ -212,15 +215,26 @@ impl Net {
     }
 
     /// What became of a message stands in the outbox: its letter, if there is one in the file, is no longer needed.
-    pub(crate) fn settled(&self, id: MessageId) {
-        if !self.is_there() {
-            return;
+    pub(crate) fn settled(&self, message: &InFlightMessage) {
+        if self.is_there() {
+            self.placed(&[message.id]);
+            self.take_out(self.letter_id(message.id, message.event_id.as_ref()));
         }
-        self.placed(&[id]);
+    }
+
+    /// The same of one that no relay had in hand, as the outbox calls it.
+    pub(crate) fn settled_row(&self, id: MessageId) {
+        if self.is_there() {
+            self.placed(&[id]);
+            self.take_out(id);
+        }
+    }
+
+    fn take_out(&self, letter: MessageId) {
         if let Some(files) = &self.files
-            && self.state().open.contains(&id)
+            && self.state().open.contains(&letter)
         {
-            let _ = files.send(FileOrder::Settled(id));
+            let _ = files.send(FileOrder::Settled(letter));
         }
     }
 
@@ -328,12 +342,31 @@ impl Net {
         self.state().open = ids;
     }
 
-    /// Whether its letter is in the file, and in no other place.
+    /// What the letter of a death is known by.
+    pub(crate) fn letter_of(&self, caught: &Caught) -> MessageId {
+        let message = &caught.whole.message;
+        self.letter_id(message.id, message.event_id.as_ref())
+    }
+
+    /// The letter as it stands in the file.
+    pub(crate) fn letter(&self, caught: &Caught) -> Letter {
+        caught.letter(&self.namespace, self.letter_of(caught))
+    }
+
+    /// By the row's name its letter would not be found again where a row that fails gets another one.
+    fn letter_id(&self, row: MessageId, event: Option<&Text>) -> MessageId {
+        match event {
+            Some(event) if self.known_by_event => MessageId::guess(event),
+            _ => row,
+        }
+    }
+
+    /// Whether this letter is in the file, and in no other place.
     pub(crate) fn has_letter(&self, id: MessageId) -> bool {
         self.state().open.contains(&id)
     }
 
-    /// Their letters are in the file now.
+    /// These letters are in the file now.
     pub(crate) fn keeps(&self, ids: impl Iterator<Item = MessageId>) {
         self.state().open.extend(ids);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    AdminStore, Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats,
-    PurgeRequest, Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, SchemaStore, Scope, Settled,
-    StoreErrorKind, StoreRequirements, TableGauges, TopicBacklog, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats, PurgeRequest,
+    Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, SchemaStore, Scope, Settled, StoreErrorKind,
+    StoreRequirements, TableGauges, TopicBacklog, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
@@ -138,17 +138,16 @@ impl RelayStore for SqliteStore {
         Ok(())
     }
 
-    async fn left_in_log(&self) -> Result<u64, StoreError> {
+    async fn left_in_log(&self) -> Result<OutboxStats, StoreError> {
         let outbox = self.map.table(Table::Outbox).map_or("", |table| table.name.as_str());
         let Some(prefix) = outbox.strip_suffix("outbox").filter(|_| self.map.is_native()) else {
-            return Ok(0);
+            return Ok(OutboxStats::default());
         };
         if !self.applied().await?.contains(&log::FIRST_VERSION) {
-            return Ok(0);
+            return Ok(OutboxStats::default());
         }
         let log = SqliteLogStore::with_prefix(self.pool.clone(), prefix).map_err(StoreError::other)?;
-        let unread = log.shards().await?.into_iter().filter(|shard| shard.owner.is_none());
-        Ok(unread.map(|shard| shard.lag).sum())
+        log.left_unread().await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

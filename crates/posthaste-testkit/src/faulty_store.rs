@@ -361,7 +361,7 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.left_in_queue().await
     }
 
-    async fn left_in_log(&self) -> Result<u64, StoreError> {
+    async fn left_in_log(&self) -> Result<OutboxStats, StoreError> {
         self.answering().await;
         self.inner.left_in_log().await
     }

@@ -106,10 +106,7 @@ impl StoreError {
         Err(Self {
             kind: StoreErrorKind::Other,
             message: format!("{messages} in the queue, which a relay of the log does not serve"),
-            remedy: Some(
-                "run `posthaste log move`, which moves what is there in its order, or set database.layout = \"queue\" until it is \
-                 delivered",
-            ),
+            remedy: Some("run `posthaste log move`, which moves what is there in its order"),
             source: None,
         })
     }
@@ -118,8 +115,8 @@ impl StoreError {
     ///
     /// # Errors
     /// If there are some.
-    pub fn refuse_left_in_log(messages: u64) -> Result<(), Self> {
-        let messages = match messages {
+    pub fn refuse_left_in_log(log: &OutboxStats) -> Result<(), Self> {
+        let messages = match log.undelivered() {
             0 => return Ok(()),
             1 => "1 message waits".to_owned(),
             more => format!("{more} messages wait"),

@@ -31,6 +31,8 @@ pub struct StoreRequirements {
     pub undated_deaths: bool,
     /// What dies is copied to a table of dead letters beside the outbox, which may refuse it where the outbox does not.
     pub dead_letter_table: bool,
+    /// A message is another row once it has failed. What stays is the id of its event.
+    pub known_by_event: bool,
 }
 
 /// The relay's verbs.
@@ -162,10 +164,10 @@ pub trait RelayStore: Send + Sync + 'static {
         Ok(OutboxStats::default())
     }
 
-    /// How many messages wait in a log beside this outbox that nobody reads: its relays do not serve it. Nothing where there is no
-    /// such log.
-    async fn left_in_log(&self) -> Result<u64, StoreError> {
-        Ok(0)
+    /// What is to be delivered from a log beside this outbox that nobody reads: its relays do not serve it. Asked every few seconds, so
+    /// it is counted up to a bound. Nothing where there is no such log.
+    async fn left_in_log(&self) -> Result<OutboxStats, StoreError> {
+        Ok(OutboxStats::default())
     }
 
     /// Whether everything is there that a relay of this scope needs: connection, tables, rights. Also writes every verdict
@@ -257,7 +259,7 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         (**self).left_in_queue().await
     }
 
-    async fn left_in_log(&self) -> Result<u64, StoreError> {
+    async fn left_in_log(&self) -> Result<OutboxStats, StoreError> {
         (**self).left_in_log().await
     }
 

@@ -12,6 +12,9 @@ select "@f.failed/id:int"::bigint as id, "@f.failed/log_id:int"::bigint as log_i
     "@f.failed/attempts:int"::bigint as attempts, "@f.failed/last_error:text" as last_error,
     "@f.failed/next_attempt_at:time" as next_attempt_at,
     /*if failed/died_at*/ "@f.failed/died_at" is not null /*else*/ null::boolean /*end*/ as dead
+    /*if shard*/ , exists (
+        select from "@failed" e where "@e.failed/event_id" = "@f.failed/event_id" and "@e.failed/id" <> "@f.failed/id"
+    ) as shares_event /*end*/
 from "@failed" f
 where "@f.failed/id" > $1
     and ($2::text[] is null or "@f.failed/id" = any ($3::bigint[])

@@ -1,4 +1,4 @@
--- Brings a dead letter back that was kept elsewhere. It takes a number of its shard: its old place is long passed.
+-- Brings a dead letter back that was kept elsewhere, unless that was done. It takes a number of its shard: its old place is long passed.
 --   $1 event  $2 topic  $3 key  $4 tenant  $5 type  $6 source  $7, $8 aggregate  $9 content type  $10 payload  $11 headers
 --   $12 attempts  $13 error  $14 time of the first insert
 insert into "@failed" (
@@ -12,3 +12,4 @@ from (
     select (shape >> 16)::integer + "@schema".log_hash(coalesce($3::text, $1::uuid::text)) % (shape & 65535)::integer as shard
     from pg_sequence_last_value('@schema.log_shape'::regclass) as shape
 ) s
+where not exists (select from "@failed" where event_id = $1::uuid)

@@ -4,7 +4,7 @@
 --   $6 whether a row that was given up may block its lane  $7 limit
 --   $8 the shard, $9 the first segment, $10 the highest number that was read of it, $11, $12 first and last of the numbers up to
 --   there whose rows were not read, $13 whether one that was given up blocks its lane by default and $14 topics with the other
---   policy, where there are shards
+--   policy, $15, $16, $17 lanes of which rows that were read are not settled, each with the first of these, where there are shards
 with live as (
     select "@f.failed/id:int"::bigint as id,
         /*if shard*/ "@f.failed/log_id" as place, "@f.failed/topic:text" /*else*/ "@f.failed/id:int"::bigint as place,
@@ -32,7 +32,7 @@ placed as (
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
 /*if shard*/
--- What an earlier reader left open, and what was committed after later rows were read.
+-- What an earlier reader left open, what was committed after later rows were read, and what is not settled of those that were.
 unread as materialized (
     select o.lane_type, o.lane_key, min(o.place) as place
     from unnest($11::bigint[], $12::bigint[]) as r (first_id, last_id)
@@ -45,6 +45,8 @@ unread as materialized (
     ) o
     where o.lane_key is not null
     group by 1, 2
+    union all
+    select * from unnest($15::text[], $16::text[], $17::bigint[])
 ),
 behind_unread as materialized (
     select p.id
@@ -52,6 +54,18 @@ behind_unread as materialized (
     join unread u on u.lane_type = p.lane_type and u.lane_key = p.lane_key and u.place < p.place
 ),
 /*end*/
+-- What may go as far as that is known without a look at other rows, in order: those looks are then for as many as are taken.
+ready as (
+    select *
+    from placed p
+    where not dead and (id in (select unnest($3::bigint[]))) is not true
+        and case when lane_key is null or not $2 then due
+            else its_turn and lane_due and ((lane_type, lane_key) in (
+                select b.lane_type, b.lane_key from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
+            )) is not true /*if shard*/ and p.id not in (select b.id from behind_unread b) /*end*/ end
+    order by place
+    offset 0
+),
 able as (
     select id, place, lane_type, lane_key, lane_key is not null and (behind_dead /*if shard*/ or $6 and (
             select "@e.failed/log_id" from "@failed" e
@@ -60,26 +74,21 @@ able as (
                 and coalesce("@e.failed/died_at", 'infinity') <> 'infinity'
             order by "@e.failed/topic", "@e.failed/ordering_key", "@e.failed/log_id" limit 1
         ) is not null /*end*/) as behind_dead
-    from placed p
-    where not dead and id <> all ($3::bigint[])
-        and case when lane_key is null or not $2 then due
-            else its_turn and lane_due and not exists (
-                select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
-                where b.lane_type = p.lane_type and b.lane_key = p.lane_key
-            ) /*if shard*/ and (
-                -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower than all of
-                -- this one's. By index, whatever the planner expects.
-                select "@e.failed/log_id" from "@failed" e
-                where "@e.failed/topic" = p.lane_type and "@e.failed/ordering_key" = p.lane_key
-                    and "@e.failed/log_id" < $8::bigint << 44 and "@e.failed/shard" <> $8::integer
-                    and "@e.failed/died_at" is null and "@e.failed/attempts:int" < $1::bigint
-                    and "@e.failed/ordering_key" is not null
-                order by "@e.failed/topic", "@e.failed/ordering_key", "@e.failed/log_id" limit 1
-            ) is null and not exists (
-                -- What is enqueued with a time of its own may stand behind rows that were not read yet. Which lanes those
-                -- beyond the highest number are of would take reading them: it waits until that is done.
-                select from "@outbox" o where "@o.shard" = $8::integer and o.segment >= $9 and "@o.id" > $10::bigint and "@o.id" < p.place
-            ) and p.id not in (select b.id from behind_unread b) /*end*/ end
+    from ready p
+    /*if shard*/ where lane_key is null or not $2 or (
+        -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower than all of
+        -- this one's. By index, whatever the planner expects.
+        select "@e.failed/log_id" from "@failed" e
+        where "@e.failed/topic" = p.lane_type and "@e.failed/ordering_key" = p.lane_key
+            and "@e.failed/log_id" < $8::bigint << 44 and "@e.failed/shard" <> $8::integer
+            and "@e.failed/died_at" is null and "@e.failed/attempts:int" < $1::bigint
+            and "@e.failed/ordering_key" is not null
+        order by "@e.failed/topic", "@e.failed/ordering_key", "@e.failed/log_id" limit 1
+    ) is null and not exists (
+        -- What is enqueued with a time of its own may stand behind rows that were not read yet. Which lanes those
+        -- beyond the highest number are of would take reading them: it waits until that is done.
+        select from "@outbox" o where "@o.shard" = $8::integer and o.segment >= $9 and "@o.id" > $10::bigint and "@o.id" < p.place
+    ) /*end*/
 ),
 picked as (
     select *

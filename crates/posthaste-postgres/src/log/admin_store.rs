@@ -16,6 +16,9 @@ use super::{PostgresLogStore, seats};
 use crate::error::store_error;
 use crate::rows::millis;
 
+/// So many failed rows of one event are looked at for that of a row of the log.
+const MAX_OF_EVENT: usize = 100;
+
 #[async_trait]
 impl AdminStore for PostgresLogStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
@@ -58,12 +61,17 @@ impl AdminStore for PostgresLogStore {
         let Some(record) = self.log_rows(&known, &all, rows, events, 1).await?.pop() else {
             return Ok(None);
         };
-        // It may be settled because it failed.
+        // It may be settled because it failed. Others may be of the same event.
         let of_event = Filter {
             ids: vec![MessageId::text(&record.message.effective_event_id())],
             ..Filter::default()
         };
-        let failed = self.list_failed(&known, &of_event, 0, 1).await?.pop();
+        let is_it = |failed: &Record| match (id, failed.sequence) {
+            (MessageId::Number(row), Some(place)) => row == place,
+            _ => true,
+        };
+        let failed = self.list_failed(&known, &of_event, 0, MAX_OF_EVENT).await?;
+        let failed = failed.into_iter().find(|(_, failed)| is_it(failed));
         Ok(Some(failed.map_or(record, |(_, failed)| failed)))
     }
 

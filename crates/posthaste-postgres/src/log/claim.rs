@@ -61,7 +61,7 @@ impl Reader {
         if session.is_alone() {
             return Ok(Claim::default());
         }
-        let retry_due = session.retry_at <= now && !waits_to_be_alone;
+        let retry_due = session.retry_looks.are_due(now) && !waits_to_be_alone;
         let suspects_due = session.suspected.are_due(now) && retry_due;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
         let fresh_first = std::mem::take(&mut session.fresh_first);

@@ -157,7 +157,7 @@ impl Reader {
         };
         if !look.taken.is_empty() {
             session.late.unsaid += look.taken.len() as u64;
-            session.retry_at = now;
+            session.retry_looks.soon(now);
         }
         session.reader.closed.probed(now, &look);
         session.say_late(now, look.taken.first().copied());

@@ -50,8 +50,9 @@ impl PostgresLogStore {
             for row in &rows {
                 let (number, mut record) = self.failed_record(known, row).map_err(store_error)?;
                 if matches(filter, &record) {
-                    // Who enqueued it into Posthaste's own log was told the id of the event.
-                    if self.log.is_native() {
+                    // Who enqueued it into Posthaste's own log was told the id of the event. Of several rows with one event each
+                    // keeps its own name: who names one of them means no other, and a page goes on after it.
+                    if self.log.is_native() && !row.try_get("shares_event").map_err(store_error)? {
                         record.message.id = MessageId::guess(&record.message.effective_event_id());
                     }
                     found.push((number, record));

@@ -42,6 +42,7 @@ mod state;
 mod statements;
 mod tables;
 mod tail;
+mod unread;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,13 +64,13 @@ pub(crate) use migrate::FIRST as FIRST_MIGRATION;
 use read_ahead::MAX_READ_AHEAD;
 use reader::Reader;
 use readers::Readers;
-pub(crate) use seats::unread;
 use shard::{Shard, of_segments, of_shard};
 use state::StateTable;
 pub(crate) use statements::Statements;
 pub use tables::{
     Connections, LogTables, MovePlan, MoveProgress, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep, Unfit,
 };
+pub(crate) use unread::unread;
 
 use crate::DEFAULT_SCHEMA;
 use crate::error::store_error;

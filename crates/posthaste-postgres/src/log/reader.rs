@@ -240,7 +240,7 @@ impl Reader {
     /// The next claim looks at failed rows, too.
     pub(super) async fn rescan(&self) {
         if let Some(session) = self.lock.lock().await.session_mut() {
-            session.retry_at = self.now();
+            session.retry_looks.at_once(self.now());
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use posthaste_sql::log::{ClosedGaps, LogReader, Proof};
+use posthaste_sql::log::{ClosedGaps, LogReader, Proof, RetryLooks};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::error::{LogError, LogResult};
@@ -196,7 +196,7 @@ impl Reader {
             suspected: start.retried,
             held_retries: HashMap::new(),
             leases: HashMap::new(),
-            retry_at: now,
+            retry_looks: RetryLooks::new(now),
             fresh_first: false,
             compared_at: now,
             late: LateRows::default(),

@@ -1,7 +1,11 @@
 //! Dead letters that were kept elsewhere, brought back.
 
 use posthaste_core::StoreError;
+use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore as _, DeadLetter, Restored};
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
 use uuid::Uuid;
 
 use super::PostgresLogStore;
@@ -37,7 +41,23 @@ impl PostgresLogStore {
             .bind(i32::try_from(letter.attempts).unwrap_or(i32::MAX))
             .bind(self.log.map.error_text(&letter.error))
             .bind(letter.created_at);
-        self.log.execute_bounded(query).await.map_err(store_error)?;
-        Ok(Restored::Inserted)
+        if self.insert_once(event, query).await.map_err(store_error)? {
+            return Ok(Restored::Inserted);
+        }
+        // Another import was quicker.
+        let found = self.show(id).await?;
+        Ok(Restored::There(found.map_or(State::Dead, |found| found.state)))
+    }
+
+    /// Of several imports of one event, such as from copies of a file, one inserts it.
+    async fn insert_once(&self, event: Uuid, insert: Query<'_, Postgres, PgArguments>) -> sqlx::Result<bool> {
+        let mut tx = self.log.begin_bounded().await?;
+        sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:restore:' || $1::uuid::text, 0))")
+            .bind(event)
+            .execute(&mut *tx)
+            .await?;
+        let inserted = insert.execute(&mut *tx).await?.rows_affected() > 0;
+        tx.commit().await?;
+        Ok(inserted)
     }
 }

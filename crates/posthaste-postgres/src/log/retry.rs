@@ -17,10 +17,6 @@ use super::rows::{failed, failed_id, lane};
 use super::session::{Retry, Session};
 use super::{Reader, of_segments, of_shard};
 
-/// How many times as long as a look at failed rows took nothing looks again: with tens of thousands that wait it takes a second, and
-/// fresh rows would have no turn beside it.
-const REST_BETWEEN_LOOKS: u32 = 9;
-
 /// A failed row that may go now.
 struct DueRow {
     number: i64,
@@ -40,19 +36,12 @@ impl Reader {
     ) -> LogResult<Vec<ClaimedMessage>> {
         let (suspects_too, asked) = (false, Instant::now());
         let due = self.due_rows(session, request, suspects_too, now).await?;
-        let took = asked.elapsed();
+        let (took, found) = (asked.elapsed(), due.len());
         let messages = self.hand_out_failed(session, request, due, now).await?;
         session.fresh_first = !messages.is_empty();
-        if messages.len() < self.retries_together(request) as usize {
-            let interval = self.options.retry_interval;
-            // Without an interval it is looked each time, whatever that takes.
-            let rest = if interval.is_zero() {
-                interval
-            } else {
-                took * REST_BETWEEN_LOOKS
-            };
-            session.retry_at = now + took + interval.max(rest);
-        }
+        let has_more = found > messages.len() || found >= self.retries_together(request) as usize;
+        let interval = self.options.retry_interval;
+        session.retry_looks.looked(now, took, interval, has_more);
         Ok(messages)
     }
 
@@ -92,7 +81,8 @@ impl Reader {
             row.claimed.attempts = row.claimed.attempts.saturating_add(crashes);
         }
         session.suspected.tried(now);
-        (session.fresh_first, session.retry_at) = (true, now);
+        session.fresh_first = true;
+        session.retry_looks.soon(now);
         claim.messages = self.hand_out_failed(session, request, due, now).await?;
         claim.reclaimed = true;
         Ok(claim)
@@ -141,6 +131,11 @@ impl Reader {
         // The rows of other numbers up to the highest are settled, or known in memory.
         let unread = session.reader.gaps().ids();
         let unread: (Vec<i64>, Vec<i64>) = unread.iter().map(|range| (*range.start(), *range.end())).unzip();
+        // What has a time of its own stands behind rows of its lane that are not settled.
+        let waiting = session.reader.window.unsettled_lanes();
+        let waiting: (Vec<_>, Vec<_>, Vec<_>) = waiting
+            .map(|((topic, key), first)| (topic.to_string(), key.to_string(), first))
+            .collect();
         let first = self.first_segment_of(session).await?;
         loop {
             let query = sqlx::query(self.statements.failures.retry.sql())
@@ -160,12 +155,15 @@ impl Reader {
                     .bind(&unread.0)
                     .bind(&unread.1)
                     .bind(dead_blocks)
-                    .bind(except);
+                    .bind(except)
+                    .bind(&waiting.0)
+                    .bind(&waiting.1)
+                    .bind(&waiting.2);
             }
             let found = query.fetch_all(session.connection()?).await?;
             let mut due = Vec::with_capacity(found.len());
             for row in &found {
-                due.extend(self.due_row(session, row, &policy)?);
+                due.extend(self.due_row(row, &policy)?);
             }
             if !due.is_empty() || !sorts_out || found.len() < most as usize {
                 return Ok(due);
@@ -175,18 +173,12 @@ impl Reader {
     }
 
     /// A row that was found, unless it has to wait for others after all.
-    fn due_row(&self, session: &Session, row: &PgRow, policy: &Policy<'_>) -> sqlx::Result<Option<DueRow>> {
+    fn due_row(&self, row: &PgRow, policy: &Policy<'_>) -> sqlx::Result<Option<DueRow>> {
         let claimed = failed(row, &self.map)?;
         if row.try_get("behind_dead")? && policy.blocks(&claimed.message.topic) {
             return Ok(None);
         }
         let lane = lane(row)?.filter(|_| policy.ordered);
-        // What has a time of its own stands behind rows of its lane that wait in memory.
-        if let (Some(lane), Some(place), true) = (&lane, claimed.sequence, self.is_native())
-            && session.reader.window.is_behind(place, lane)
-        {
-            return Ok(None);
-        }
         Ok(Some(DueRow {
             number: row.try_get("id")?,
             lane,

@@ -31,7 +31,7 @@ const BEGIN_LOOK: &str = "begin isolation level read committed; set local lock_t
     set local idle_in_transaction_session_timeout = '5s'";
 
 /// How the files write the schema.
-const SCHEMA_IN_FILES: &str = "\"posthaste\"";
+pub(super) const SCHEMA_IN_FILES: &str = "\"posthaste\"";
 
 /// The statements over the table of shards.
 #[derive(Clone, Debug)]
@@ -261,15 +261,6 @@ pub(super) async fn status(connection: &mut PgConnection, schema: &Identifier) -
         })
     };
     rows.iter().map(shard).collect()
-}
-
-/// How many messages are in shards that nobody reads.
-pub(crate) async fn unread(pool: &PgPool, schema: &Identifier) -> Result<u64, StoreError> {
-    let mut tx = begin_look(pool).await?;
-    let shards = status(&mut tx, schema).await?;
-    tx.rollback().await.map_err(store_error)?;
-    let unread = shards.iter().filter(|shard| shard.owner.is_none());
-    Ok(unread.map(|shard| shard.lag).sum())
 }
 
 /// What keeps the generation of shards that is read from ending, where a later one waits for it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{HandedOut, Lane, LogReader, Rewrite, SuspectedRetries};
+use posthaste_sql::log::{HandedOut, Lane, LogReader, RetryLooks, Rewrite, SuspectedRetries};
 use sqlx::{Connection, PgConnection};
 
 use super::Reader;
@@ -47,7 +47,7 @@ pub(super) struct Session {
     /// How long what was handed out is good for, by this process's clock: whoever let it run out lives in this process.
     pub(super) leases: HashMap<LeaseToken, Instant>,
     /// When failed rows are looked at next.
-    pub(super) retry_at: Instant,
+    pub(super) retry_looks: RetryLooks,
     /// The last claim was of failed rows, so the next one is of fresh ones first.
     pub(super) fresh_first: bool,
     /// When the sequence was last compared with what was read.

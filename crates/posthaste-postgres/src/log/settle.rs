@@ -268,7 +268,7 @@ impl Reader {
                         }
                         if change.delivered {
                             // Those behind them may go.
-                            session.retry_at = now;
+                            session.retry_looks.soon(now);
                         }
                     }
                 }

@@ -173,3 +173,34 @@ fn most_rows(plan: &str) -> i64 {
     let counts = counts.filter_map(|rest| rest.split([' ', '.', '\n']).next()?.parse().ok());
     counts.max().unwrap_or(0)
 }
+
+/// A producer that tries again with its own id may have written it twice: the log has no index to find that out.
+#[tokio::test]
+async fn of_two_dead_messages_with_one_event_each_has_a_name_of_its_own() {
+    let log = Log::fresh().await;
+    log.run(
+        "insert into log_failed (shard, log_id, event_id, topic, ordering_key, payload, died_at)
+         select 0, n, ('00000000-0000-0000-0000-00000000000' || n % 2)::uuid, 'orders', 'k' || n, 'x', now()
+         from generate_series(1, 3) n",
+    )
+    .await;
+    let ids = list(&log, &dead()).await;
+    let twice = MessageId::guess("00000000-0000-0000-0000-000000000001");
+    assert!(!ids.contains(&twice) && ids.len() == 3, "{ids:?}");
+    let mut paged = Vec::new();
+    while let [record] = &log.store.list(&dead(), paged.last().copied(), 1).await.unwrap()[..] {
+        paged.push(record.message.id);
+        assert!(paged.len() <= 3, "{paged:?}");
+    }
+    assert_eq!(paged, ids);
+    let of = |id| Filter {
+        ids: vec![id],
+        ..dead()
+    };
+    assert_eq!(list(&log, &of(twice)).await, [ids[0], ids[2]], "by the event both are found");
+    let row = log.store.show(MessageId::Number(3)).await.unwrap();
+    assert_eq!(row.map(|record| record.message.id), None, "it is in no segment of the log");
+    assert_eq!(log.store.discard(&of(ids[2]), 10).await.unwrap(), ids[2..]);
+    let left = list(&log, &dead()).await;
+    assert_eq!(left, [twice, ids[1]], "what is left has its event's id again");
+}

@@ -518,6 +518,38 @@ async fn the_dead_are_purged_by_the_time_of_their_death() {
     assert_eq!(log.store.stats("default").await.unwrap().dead, 1);
 }
 
+fn letter(message: &Message) -> DeadLetter {
+    DeadLetter {
+        attempts: 4,
+        error: "no".to_owned(),
+        created_at: Utc::now(),
+        died_at: Utc::now(),
+        hash: None,
+        message: message.clone(),
+    }
+}
+
+/// Copies of the file in which they were kept may be brought back by several at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_is_brought_back_once_by_many_at_once() {
+    let log = Log::fresh().await;
+    for round in 1..=20 {
+        let letter = letter(&Message::new("orders", "body"));
+        let imports: Vec<_> = (0..4)
+            .map(|_| {
+                let (store, letter) = (log.store.clone(), letter.clone());
+                tokio::spawn(async move { store.restore(&letter).await.unwrap() })
+            })
+            .collect();
+        let mut inserted = 0;
+        for import in imports {
+            inserted += usize::from(import.await.unwrap() == Restored::Inserted);
+        }
+        let failed = log.count("select count(*) from log_failed").await;
+        assert_eq!((inserted, failed), (1, round));
+    }
+}
+
 /// A letter that was kept elsewhere comes back as what it was, once.
 #[tokio::test]
 async fn a_dead_letter_is_brought_back() {
@@ -526,14 +558,7 @@ async fn a_dead_letter_is_brought_back() {
         .key("k")
         .header("a", "b")
         .content_type("text/plain");
-    let letter = DeadLetter {
-        attempts: 4,
-        error: "no".to_owned(),
-        created_at: Utc::now(),
-        died_at: Utc::now(),
-        hash: None,
-        message: message.clone(),
-    };
+    let letter = letter(&message);
     assert_eq!(log.store.restore(&letter).await.unwrap(), Restored::Inserted);
     assert_eq!(log.store.restore(&letter).await.unwrap(), Restored::There(State::Dead));
     let record = log.store.show(message.id).await.unwrap().unwrap();

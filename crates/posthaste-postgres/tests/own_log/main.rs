@@ -18,6 +18,7 @@ mod enqueue;
 mod fixture;
 mod generations;
 mod hold_ups;
+mod nobody_reads;
 mod read_ahead;
 mod restarts;
 mod server_work;

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::RelayStore;
-use posthaste_core::lifecycle::LeaseToken;
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::store::{ClaimedMessage, SchemaStore};
+use posthaste_core::{Message, RelayStore};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
 use crate::beside_failures::blocking;
-use crate::fixture::{Log, payloads};
+use crate::fixture::{Log, payloads, request};
 
 impl Log {
     /// Messages that stand behind others and were never tried, of keys by their numbers, all due.
@@ -34,6 +36,42 @@ async fn messages_that_a_dead_one_blocks_hide_no_others() {
     assert_eq!(payloads(&claimed), ["free"]);
 }
 
+/// The receiver of one topic is unavailable for an hour: what stands behind messages that wait for it is due all the while. Proves
+/// pitfall 18.
+#[tokio::test]
+async fn messages_behind_postponed_ones_hide_no_others() {
+    const KEYS: u32 = 600;
+    for blocks in [false, true] {
+        let log = Log::fresh().await;
+        let claim = |token| if blocks { blocking(token) } else { request(token, 1_000) };
+        let message = |n: u32| Message::new("orders", "x").key(format!("k{n}"));
+        log.enqueue((0..KEYS).map(message).collect()).await;
+        let token = LeaseToken::new();
+        let claimed = log.store.claim(&claim(token)).await.unwrap().messages;
+        assert_eq!(claimed.len(), KEYS as usize);
+        let postpone = |claimed: &ClaimedMessage| Settlement {
+            id: claimed.message.id,
+            token,
+            verdict: Verdict::Postponed {
+                delay: Duration::from_hours(1),
+                error: "unavailable".to_owned(),
+            },
+            version: None,
+            without_letter: false,
+        };
+        let postponed: Vec<_> = claimed.iter().map(postpone).collect();
+        log.store.settle(&postponed).await.unwrap();
+        log.run(&format!(
+            "insert into log_failed (shard, log_id, event_id, topic, ordering_key, payload)
+             select 0, 10000 + n, gen_random_uuid(), 'orders', 'k' || n, 'x'::bytea from generate_series(0, {KEYS} - 1) n
+             union all select 0, 20000, gen_random_uuid(), 'orders', 'free', 'free'::bytea"
+        ))
+        .await;
+        let claimed = log.store.claim(&claim(LeaseToken::new())).await.unwrap().messages;
+        assert_eq!(payloads(&claimed), ["free"], "blocks: {blocks}");
+    }
+}
+
 /// As after an hour without a broker.
 #[tokio::test]
 async fn thousands_that_are_due_are_handed_out_in_order_and_without_a_look_at_each_for_each() {
@@ -59,5 +97,41 @@ async fn thousands_that_are_due_are_handed_out_in_order_and_without_a_look_at_ea
             "{count} in {:?}",
             begun.elapsed()
         );
+    }
+}
+
+/// How often the server does the step of a plan that it does most often, of those that it does at all.
+fn most_loops(plan: &[String]) -> u64 {
+    let loops = |line: &String| -> Option<u64> {
+        let (_, loops) = line.split_once("loops=")?;
+        loops.trim_end_matches(')').parse().ok()
+    };
+    plan.iter().filter_map(loops).max().unwrap()
+}
+
+/// Nor is each compared with each that is in flight.
+#[tokio::test]
+async fn of_thousands_of_keys_that_are_due_others_are_asked_for_where_a_message_goes_and_only_there() {
+    const LIMIT: u64 = 100;
+    let log = Log::fresh().await;
+    log.waiting(5_000, 5_000).await;
+    let statements = log.store.statements();
+    let (_, text) = statements.iter().find(|(name, _)| name.ends_with("retry")).unwrap();
+    let in_flight = |prefix: &str| (0..2_000).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(",");
+    let (topics, keys, places) = (in_flight("t"), in_flight("k"), in_flight(""));
+    let mut conn = log.pool.acquire().await.unwrap();
+    let mut tx = conn.begin().await.unwrap();
+    tx.execute(AssertSqlSafe(format!("prepare due as {text}"))).await.unwrap();
+    for step in ["set local plan_cache_mode = force_generic_plan", "set local plan_cache_mode = force_custom_plan", "analyze log_failed"] {
+        tx.execute(step).await.unwrap();
+        for blocks in [false, true] {
+            let explain = format!(
+                "explain (analyze, costs off, timing off) execute due (5, true, '{{7,8,9}}', '{{{topics}}}', '{{{keys}}}', {blocks}, {LIMIT},
+                    0, 1, 1000000, '{{}}', '{{}}', {blocks}, '{{}}', '{{{topics}}}', '{{{keys}}}', '{{{places}}}')"
+            );
+            let plan = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *tx).await.unwrap();
+            let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+            assert!(most_loops(&plan) <= LIMIT + 1, "{step}, blocks: {blocks}\n{}", plan.join("\n"));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Moving an outbox from the queue to the log, with producers at work.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,12 +10,14 @@ use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{ClaimRequest, RelayStore, SchemaStore};
 use posthaste_core::{Enqueued, Message, Outbox, OutboxOptions};
 use posthaste_postgres::{MoveProgress, MoveStep, PostgresStore};
+use posthaste_servers::PostgresServer;
 use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::task::JoinSet;
 
 use crate::Log;
 use crate::support::log::request;
-use crate::support::{fresh_schema, pool};
+use crate::support::{fresh_schema, pool, server_url};
 
 const KEYS: usize = 12;
 const BACKLOG: usize = 100;
@@ -349,4 +352,86 @@ async fn two_moves_at_once_end_well() {
     assert!(through > 0, "one of them went on to its end");
     assert_eq!(log.tables.queue_move().progress().await.unwrap(), MoveProgress::Done);
     assert_eq!(log.count("select count(*) from {schema}.log").await, 2_001);
+}
+
+/// A look at every message of a large queue takes minutes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_go_on_while_messages_are_looked_for_that_do_not_fit() {
+    let schema = fresh_schema();
+    let address: PgConnectOptions = server_url().parse().unwrap();
+    // What is called without a schema is found in this one first.
+    let address = address
+        .application_name(&schema)
+        .options([("search_path", format!("{schema},pg_catalog"))]);
+    let pool = PgPoolOptions::new().max_connections(4).connect_with(address).await.unwrap();
+    let queue = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
+    queue.migrate().await.unwrap();
+    let log = Log::in_schema(pool, schema).await;
+    log.run(
+        "insert into {schema}.outbox (id, namespace, topic, payload)
+         select gen_random_uuid(), 'default', 't', 'x' from generate_series(1, 40);
+         create function {schema}.octet_length(value text) returns integer language plpgsql as $$
+         begin
+             if current_query() like '%as unfit%' then
+                 perform pg_sleep(0.05);
+             end if;
+             return pg_catalog.octet_length(value);
+         end $$",
+    )
+    .await;
+    let tables = log.tables.clone();
+    let moving = tokio::spawn(async move { tables.queue_move().fence().await.unwrap() });
+    let looking = "select count(*) from pg_stat_activity
+        where application_name = '{schema}' and state = 'active' and query like '%as unfit%' and pid <> pg_backend_pid()";
+    while log.count(looking).await == 0 {
+        assert!(!moving.is_finished());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    log.run(
+        "begin; set local lock_timeout = '500ms';
+         insert into {schema}.outbox (id, namespace, topic, payload) values (gen_random_uuid(), 'default', 't', 'x'); commit",
+    )
+    .await;
+    assert!(!moving.is_finished(), "it was looked for all the while");
+    assert_eq!(moving.await.unwrap(), MoveStep::Done(()));
+    assert_eq!(log.tables.queue_move().progress().await.unwrap(), MoveProgress::Begun);
+}
+
+/// It gives way to whoever waits longer than the server takes to look who is in the way; a step that gives up before finds it at every
+/// try.
+#[tokio::test]
+async fn a_step_of_a_move_makes_an_autovacuum_of_the_queue_give_way() {
+    let server = PostgresServer::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let pool = PgPoolOptions::new().max_connections(4).connect(&server.url()).await.unwrap();
+    let schema = fresh_schema();
+    let queue = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
+    queue.migrate().await.unwrap();
+    let log = Log::in_schema(pool, schema).await;
+    for setting in ["autovacuum = on", "autovacuum_naptime = '1s'"] {
+        log.run(&format!("alter system set {setting}")).await;
+    }
+    log.run(
+        "insert into {schema}.outbox (id, namespace, topic, payload)
+         select gen_random_uuid(), 'default', 't', 'x' from generate_series(1, 20000);
+         delete from {schema}.outbox where seq % 2 = 0;
+         alter table {schema}.outbox set (autovacuum_enabled = on, autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0,
+             autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1);
+         select pg_reload_conf()",
+    )
+    .await;
+    let vacuumed = "select count(*) from pg_locks l join pg_stat_activity a using (pid)
+        where a.backend_type = 'autovacuum worker' and l.relation = '{schema}.outbox'::regclass";
+    let begun = std::time::Instant::now();
+    while log.count(vacuumed).await == 0 {
+        assert!(begun.elapsed() < Duration::from_mins(1), "there is no autovacuum");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let queue_move = log.tables.queue_move();
+    let named = queue_move.in_the_way(false).await.unwrap();
+    assert!(named.iter().any(|name| name.contains("autovacuum")), "{named:?}");
+    let mut tries = 1;
+    while queue_move.fence().await.unwrap() == MoveStep::Busy {
+        tries += 1;
+        assert!(tries <= 3, "{:?}", queue_move.in_the_way(false).await.unwrap());
+    }
 }

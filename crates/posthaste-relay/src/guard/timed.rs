@@ -248,7 +248,7 @@ impl RelayStore for TimedStore {
         self.aside(&self.stats, self.inner.left_in_queue()).await
     }
 
-    async fn left_in_log(&self) -> Result<u64, StoreError> {
+    async fn left_in_log(&self) -> Result<OutboxStats, StoreError> {
         self.aside(&self.stats, self.inner.left_in_log()).await
     }
 

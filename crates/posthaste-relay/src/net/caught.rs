@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::store::{ClaimedMessage, DeadLetter};
 
@@ -33,9 +34,14 @@ impl Caught {
         })
     }
 
-    pub(crate) fn letter(&self, namespace: &str) -> Letter {
+    /// Its letter under this id, which is that of its row or of its event.
+    pub(crate) fn letter(&self, namespace: &str, id: MessageId) -> Letter {
+        let mut message = self.whole.message.clone();
+        if message.id != id {
+            (message.id, message.event_id) = (id, None);
+        }
         let letter = DeadLetter {
-            message: self.whole.message.clone(),
+            message,
             hash: self.whole.hash.as_ref().and_then(|hash| hash.expected),
             attempts: self.whole.attempts,
             error: self.error.clone(),

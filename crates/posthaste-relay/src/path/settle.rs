@@ -262,7 +262,7 @@ impl Settler {
         if !engine.net.is_empty() {
             for message in messages() {
                 engine.net.answered(message.id);
-                engine.net.settled(message.id);
+                engine.net.settled(message);
             }
         }
         if !engine.refusals.is_empty() {
@@ -527,7 +527,7 @@ impl Settler {
             }
             let is_final = matches!(reported.verdict, Verdict::Delivered | Verdict::Dead { .. });
             if is_final && !self.is_without_letter(&reported) {
-                engine.net.settled(id);
+                engine.net.settled(&reported.message);
             }
             if engine.refusals.written(id, &reported.verdict) {
                 instrument::taken_after_all(&reported);

@@ -109,7 +109,7 @@ impl Keeper {
         // One that is there from an earlier run, or an earlier try, is not written twice.
         let mut seen = HashSet::new();
         let (there, letters): (Vec<_>, Vec<_>) = letters.into_iter().partition(|caught| {
-            let id = caught.whole.message.id;
+            let id = net.letter_of(caught);
             !seen.insert(id) || net.has_letter(id)
         });
         self.kept(&there);
@@ -127,9 +127,9 @@ impl Keeper {
         let settled = std::mem::take(&mut self.settled);
         let (spool, marks) = (self.spool.clone(), settled.clone());
         let (caught, name) = (Arc::new(letters), namespace.clone());
-        let letters = Arc::clone(&caught);
+        let (letters, net) = (Arc::clone(&caught), Arc::clone(&self.engine.net));
         let writing = spawn_blocking(move || {
-            let letter = |caught: &Caught| Line::Letter(Box::new(caught.letter(&name)));
+            let letter = |caught: &Caught| Line::Letter(Box::new(net.letter(caught)));
             let mark = |id: &MessageId| {
                 Line::Settled(Mark {
                     namespace: name.clone(),
@@ -154,8 +154,8 @@ impl Keeper {
         let (kept, failed) = caught.split_at(written - marked);
         if !kept.is_empty() {
             instrument::caught(&namespace, "file", "ok", kept.len() as u64);
-            let ids = kept.iter().map(|caught| caught.whole.message.id);
-            self.engine.net.keeps(ids);
+            let net = &self.engine.net;
+            net.keeps(kept.iter().map(|caught| net.letter_of(caught)));
             self.tell_kept(kept);
             self.kept(kept);
         }

@@ -96,6 +96,11 @@ impl Lanes {
         in_flight.map(|rows| &rows.lane)
     }
 
+    /// Those that have rows, each with the first.
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = (&Lane, i64)> {
+        self.all.iter().filter_map(|rows| Some((&rows.lane, *rows.ids.front()?)))
+    }
+
     /// How many numbers there are.
     pub(super) fn count(&self) -> usize {
         self.all.len()

@@ -214,6 +214,11 @@ impl Window {
         self.lanes.in_flight()
     }
 
+    /// Lanes that have rows which are not settled, each with the first of them: nothing behind that may go.
+    pub fn unsettled_lanes(&self) -> impl Iterator<Item = (&Lane, i64)> {
+        self.lanes.unsettled()
+    }
+
     /// The first `limit` rows that may be handed out now: due, and not behind one of their lane that may not.
     pub fn free(&self, now: Instant, limit: usize) -> Ranges {
         let mut free = Ranges::default();

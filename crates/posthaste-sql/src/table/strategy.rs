@@ -39,6 +39,7 @@ impl TableMap {
                 Layout::Queue => !self.has(Role::UpdatedAt),
             },
             dead_letter_table: self.has(Table::DeadLetter),
+            known_by_event: self.strategy() == Strategy::Log && self.is_native(),
         }
     }
 }

@@ -59,6 +59,7 @@ fn every_builtin_map_is_sound() {
             append_only: false,
             undated_deaths: true,
             dead_letter_table: false,
+            known_by_event: false,
         }
     );
     assert!(requirements("commerce").append_only);

@@ -174,7 +174,7 @@ impl Inner {
         if change == Change::Replay
             && let Some(session) = &mut *self.session.lock().await
         {
-            session.retry_at = self.now();
+            session.retry_looks.at_once(self.now());
         }
         Ok(ids)
     }

@@ -40,7 +40,7 @@ impl Inner {
         if session.reader.is_alone() {
             return Ok(Claim::default());
         }
-        let retry_due = session.retry_at <= now && !waits_to_be_alone;
+        let retry_due = session.retry_looks.are_due(now) && !waits_to_be_alone;
         // Failed rows first, but not twice in a row: neither may starve the other.
         let fresh_first = std::mem::take(&mut session.fresh_first);
         let mut claim = Claim::default();

@@ -36,7 +36,8 @@ use statements::Statements;
 use crate::prepare::EnqueueStatements;
 use crate::{DEFAULT_PREFIX, SqliteInbox, SqliteStore};
 
-/// How often failed rows are looked at, unless some are known to be due earlier.
+/// How often failed rows are looked at, unless some are known to be due earlier or a look takes long: see
+/// [`posthaste_sql::log::RetryLooks`].
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An outbox that is a log, in a SQLite database. Cheap to clone; clones share the reader.
@@ -120,6 +121,13 @@ impl SqliteLogStore {
     #[doc(hidden)]
     #[must_use]
     pub fn retrying_at_once(self) -> Self {
+        self.retrying_every(Duration::ZERO)
+    }
+
+    /// Looks at failed rows so often. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn retrying_every(self, interval: Duration) -> Self {
         let inner = &*self.inner;
         let inner = Inner {
             common: inner.common.clone(),
@@ -128,7 +136,7 @@ impl SqliteLogStore {
             enqueue: inner.enqueue.clone(),
             table: inner.table.clone(),
             session: Mutex::default(),
-            retry_interval: Duration::ZERO,
+            retry_interval: interval,
             ahead: AtomicU64::default(),
             stands_by: AtomicBool::default(),
         };

@@ -103,7 +103,7 @@ impl RelayStore for SqliteLogStore {
     async fn rescan(&self) {
         let inner = &*self.inner;
         if let Some(session) = &mut *inner.session.lock().await {
-            session.retry_at = inner.now();
+            session.retry_looks.at_once(inner.now());
         }
     }
 
@@ -225,7 +225,29 @@ impl RelayStore for SqliteLogStore {
     }
 }
 
+impl SqliteLogStore {
+    /// What is to be delivered from the log alone, as long as nobody reads it. Counted up to a bound, as for gauges.
+    pub(crate) async fn left_unread(&self) -> Result<OutboxStats, StoreError> {
+        let inner = &*self.inner;
+        let counted = async {
+            if inner.is_read().await? {
+                return Ok(OutboxStats::default());
+            }
+            inner.count_to(i64::from(GAUGE_BOUND) + 1).await
+        };
+        let counted = counted.await.map_err(|error| inner.error(error))?;
+        Ok(OutboxStats { dead: 0, ..counted })
+    }
+}
+
 impl Inner {
+    /// Whether a relay reads the log, or one that did may come back: its lease runs.
+    async fn is_read(&self) -> sqlx::Result<bool> {
+        let reader = sqlx::query(self.statements.reading.reader.sql());
+        let row = reader.fetch_one(self.common.pool()).await?;
+        Ok(row.try_get::<Option<String>, _>("owner")?.is_some() && row.try_get("is_leased")?)
+    }
+
     /// Writes down how far the log is settled and lets the next one read. Returns whether it does: not while answers are open.
     async fn leave(&self, session: &mut super::Session) -> sqlx::Result<bool> {
         let is_reader = self.write_down_with(session, Handing::Over, self.now()).await?;

@@ -14,7 +14,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 use super::Inner;
 use super::rows::lane;
 use super::session::{Retry, Session};
-use crate::begin::begin;
+use crate::begin::{acquire, begin};
 use crate::error::store_error;
 use crate::rows::{ByRole, id};
 use crate::taking::is_refusal;
@@ -36,6 +36,12 @@ impl Inner {
             .chain(retries_in_flight)
             .chain(held_lanes)
             .collect();
+        // What has a time of its own stands behind rows of its lane that wait in memory.
+        let unsettled: Vec<_> = window
+            .unsettled_lanes()
+            .filter(|(lane, _)| !lanes.contains(lane))
+            .map(|((topic, key), first)| (topic.to_string(), key.to_string(), first))
+            .collect();
         let lanes: Vec<_> = lanes
             .into_iter()
             .map(|lane| (lane.0.to_string(), lane.1.to_string()))
@@ -47,28 +53,37 @@ impl Inner {
         // The rows of other numbers up to the highest are settled, or known in memory.
         let gaps = session.reader.gaps();
         let unread: Vec<_> = gaps.ids().iter().map(|range| (*range.start(), *range.end())).collect();
+        let mut connection = acquire(self.common.pool()).await?;
+        let asked = Instant::now();
         let rows = sqlx::query(self.statements.failures.retry.sql())
             .bind(policy.ordered)
             .bind(Json(&in_flight))
             .bind(Json(lanes))
             .bind(policy.may_block())
             .bind(i64::from(request.limit))
-            // A message with a time of its own waits for all before it to be read.
             .bind(gaps.hi())
             .bind(Json(unread))
             .bind(dead_blocks)
             .bind(Json(except))
-            .fetch_all(self.common.pool())
+            .bind(Json(unsettled))
+            .fetch_all(&mut *connection)
             .await?;
+        let took = asked.elapsed();
+        // A pool may have only this one.
+        drop(connection);
         if rows.is_empty() {
-            session.retry_at = now + self.retry_interval;
+            session.retry_looks.looked(now, took, self.retry_interval, false);
             return Ok(Claim::default());
         }
         let mut tx = begin(self.common.pool()).await?;
         let died = self
             .give_up_exhausted(&mut tx, request.max_attempts, &not_to_sweep)
             .await?;
-        let (messages, mut chosen) = self.choose(session, request, &rows, &died)?;
+        let Choice {
+            messages,
+            mut chosen,
+            has_more,
+        } = self.choose(session, request, &rows, &died)?;
         let mut claim = Claim {
             messages,
             ..Claim::default()
@@ -107,9 +122,7 @@ impl Inner {
             );
         }
         session.fresh_first = !claim.messages.is_empty();
-        if claim.messages.len() < request.limit as usize {
-            session.retry_at = now + self.retry_interval;
-        }
+        session.retry_looks.looked(now, took, self.retry_interval, has_more);
         Ok(claim)
     }
 
@@ -120,27 +133,19 @@ impl Inner {
         request: &ClaimRequest,
         rows: &[SqliteRow],
         died: &[MessageId],
-    ) -> sqlx::Result<(Vec<ClaimedMessage>, Vec<Chosen>)> {
+    ) -> sqlx::Result<Choice> {
         let policy = Policy::of(&request.ordering);
-        let (mut messages, mut chosen, mut bytes) = (Vec::<ClaimedMessage>::new(), Vec::<Chosen>::new(), 0_u64);
+        let (mut choice, mut bytes) = (Choice::default(), 0_u64);
         for failed in rows {
             let mut claimed = self.map.claimed(&ByRole(failed))?;
             let id = claimed.message.id;
             if died.contains(&id) {
                 continue;
             }
-            // What stands unsettled before it in the log comes first.
-            let lane = lane(&claimed.message).filter(|_| policy.ordered);
-            let place: i64 = failed.try_get("place")?;
-            if lane
-                .as_ref()
-                .is_some_and(|lane| session.reader.window.is_behind(place, lane))
-            {
-                continue;
-            }
             bytes = bytes.saturating_add(claimed.message.payload.len() as u64);
-            if messages.len() >= request.limit as usize || (bytes > request.max_bytes && !messages.is_empty()) {
-                break;
+            if bytes > request.max_bytes && !choice.messages.is_empty() {
+                choice.has_more = true;
+                return Ok(choice);
             }
             let number: i64 = failed.try_get("number")?;
             if !session.is_counted(number) {
@@ -150,10 +155,12 @@ impl Inner {
                 }
                 claimed.attempts = claimed.attempts.saturating_add(1);
             }
-            chosen.push((id, number, lane));
-            messages.push(claimed);
+            let lane = lane(&claimed.message).filter(|_| policy.ordered);
+            choice.chosen.push((id, number, lane));
+            choice.messages.push(claimed);
         }
-        Ok((messages, chosen))
+        choice.has_more = choice.messages.len() >= request.limit as usize;
+        Ok(choice)
     }
 
     /// Gives up what has used all its attempts. If that is refused, the janitor says so.
@@ -227,6 +234,15 @@ impl Inner {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Failed rows that are to be handed out.
+#[derive(Default)]
+struct Choice {
+    messages: Vec<ClaimedMessage>,
+    chosen: Vec<Chosen>,
+    /// There may be others that are due.
+    has_more: bool,
 }
 
 /// A failed row that is to be handed out: its id, its number, and its lane where lanes are kept in order.

@@ -8,7 +8,7 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{RefusedVerdict, WorkerId};
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, Rewrite, Standing};
+use posthaste_sql::log::{HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, RetryLooks, Rewrite, Standing};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Row, SqliteConnection};
@@ -51,7 +51,8 @@ pub(super) struct Session {
     /// How long what was handed out is good for.
     pub(super) leases: HashMap<LeaseToken, Instant>,
     pub(super) claimed_at: Instant,
-    pub(super) retry_at: Instant,
+    /// When failed rows are looked at next.
+    pub(super) retry_looks: RetryLooks,
     sequence_at: Instant,
     /// The last claim was of failed rows, so the next one is of fresh ones first.
     pub(super) fresh_first: bool,
@@ -213,7 +214,7 @@ impl Inner {
             refusals: Vec::new(),
             leases: HashMap::new(),
             claimed_at: now,
-            retry_at: now,
+            retry_looks: RetryLooks::new(now),
             sequence_at: now,
             fresh_first: false,
             waits_to_be_alone: false,

@@ -133,7 +133,7 @@ impl Inner {
             session.held_retries.remove(&retried.number);
             if retried.change.delivered {
                 // Those behind it may go.
-                session.retry_at = now;
+                session.retry_looks.soon(now);
             }
         }
         session.refuse(refused, now);

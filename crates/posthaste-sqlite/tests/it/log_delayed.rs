@@ -11,7 +11,10 @@ use crate::log::{another, claim, enqueue, fresh, keyed, let_lease_run_out, reque
 use crate::support;
 
 /// With a time that was still to come when it was enqueued, and has come.
-async fn enqueue_delayed(store: &SqliteLogStore, messages: impl IntoIterator<Item = Message>) -> Vec<MessageId> {
+pub(crate) async fn enqueue_delayed(
+    store: &SqliteLogStore,
+    messages: impl IntoIterator<Item = Message>,
+) -> Vec<MessageId> {
     let later = chrono::Utc::now() + chrono::Duration::hours(1);
     let ids = enqueue(store, messages.into_iter().map(|message| message.not_before(later))).await;
     let due = sqlx::query("update posthaste_log_failed set next_attempt_at = 0 where attempts = 0");
@@ -20,7 +23,7 @@ async fn enqueue_delayed(store: &SqliteLogStore, messages: impl IntoIterator<Ite
 }
 
 /// Delivers one claim after the other until nothing is left.
-async fn deliver_all(store: &SqliteLogStore) -> Vec<MessageId> {
+pub(crate) async fn deliver_all(store: &SqliteLogStore) -> Vec<MessageId> {
     let mut delivered = Vec::new();
     loop {
         let work = request(10);
@@ -101,6 +104,92 @@ async fn messages_that_a_dead_one_blocks_hide_no_others() {
         except: Vec::new(),
     };
     assert_eq!(claim(&store, &work).await, other);
+}
+
+/// More of them than a claim takes stand before the others.
+#[tokio::test]
+async fn messages_that_wait_for_a_postponed_one_hide_no_others() {
+    let (store, _directory) = fresh().await;
+    let mut of_key = enqueue(&store, [keyed("k")]).await;
+    let work = request(2);
+    assert_eq!(claim(&store, &work).await, of_key);
+    let behind = enqueue_delayed(&store, (0..300).map(|_| keyed("k"))).await;
+    let other = enqueue_delayed(&store, [keyed("other")]).await;
+    assert_eq!(settle(&store, &work, &of_key, &postponed()).await, []);
+    let work = request(2);
+    assert_eq!(claim(&store, &work).await, other);
+    assert_eq!(settle(&store, &work, &other, &Verdict::Delivered).await, []);
+    assert_eq!(claim(&store, &request(2)).await, []);
+    store.pass_time(POSTPONED_FOR);
+    of_key.extend(behind);
+    assert_eq!(deliver_all(&store).await, of_key);
+}
+
+/// A number may have no row: the producer gave an id again, or the row was removed before it was read.
+#[tokio::test]
+async fn a_delayed_message_waits_for_rows_before_it_and_not_for_numbers() {
+    for is_removed in [false, true] {
+        let (store, _directory) = fresh().await;
+        let first = keyed("k");
+        let mut of_key = enqueue(&store, [first.clone()]).await;
+        if is_removed {
+            enqueue(&store, [keyed("k"), keyed("other")]).await;
+            let remove = sqlx::query("delete from posthaste_log where seq > 1");
+            remove.execute(store.pool()).await.unwrap();
+        } else {
+            enqueue(&store, [first]).await;
+        }
+        of_key.extend(enqueue_delayed(&store, [keyed("k")]).await);
+        let place: i64 = sqlx::query_scalar("select log_id from posthaste_log_failed")
+            .fetch_one(store.pool())
+            .await
+            .unwrap();
+        assert!(place > 1, "numbers were given out without a row");
+        assert_eq!(deliver_all(&store).await, of_key, "removed: {is_removed}");
+    }
+}
+
+#[tokio::test]
+async fn a_delayed_message_waits_for_rows_before_it_that_are_still_to_be_read() {
+    let (store, _directory) = fresh().await;
+    let fresh = enqueue(&store, ["other", "k"].map(keyed)).await;
+    let work = request(1);
+    assert_eq!(claim(&store, &work).await, fresh[..1], "no further was read");
+    assert_eq!(settle(&store, &work, &fresh[..1], &Verdict::Delivered).await, []);
+    let delayed = enqueue_delayed(&store, [keyed("k")]).await;
+    assert_eq!(deliver_all(&store).await, [&fresh[1..], &delayed[..]].concat());
+}
+
+/// How long a message is left alone that could not be sent.
+const POSTPONED_FOR: Duration = Duration::from_mins(1);
+
+fn postponed() -> Verdict {
+    Verdict::Postponed {
+        delay: POSTPONED_FOR,
+        error: "the broker asks to wait".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn messages_with_a_time_of_their_own_cost_no_more_while_many_keys_wait() {
+    let (pool, _directory) = support::pool(1).await;
+    let store = another(&pool);
+    store.migrate().await.unwrap();
+    enqueue_delayed(&store, (0..1_000).map(|n| keyed(&n.to_string()))).await;
+    let work = support::Work::of(&pool).await;
+    assert_eq!(claim(&store, &request(100)).await.len(), 100);
+    let alone = work.done();
+    let waiting = enqueue(&store, (0..1_000).map(|n| keyed(&format!("fresh {n}")))).await;
+    let fresh = request(1_000);
+    assert_eq!(claim(&store, &fresh).await, waiting, "it is their turn");
+    assert_eq!(settle(&store, &fresh, &waiting, &postponed()).await, []);
+    work.done();
+    assert_eq!(claim(&store, &request(100)).await.len(), 100);
+    let beside = work.done();
+    assert!(
+        beside < alone * 2,
+        "{beside} beside a thousand that wait, {alone} without"
+    );
 }
 
 #[tokio::test]

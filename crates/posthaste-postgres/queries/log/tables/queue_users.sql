@@ -4,6 +4,8 @@
 select u.name
 from (
     select distinct on (l.virtualtransaction) coalesce(a.xact_start, p.prepared) as since, case
+            when a.backend_type = 'autovacuum worker' then format('process %s, an autovacuum of this table for %s s, which gives way soon '
+                'or, if it prevents wraparound, must end', l.pid, round(extract(epoch from clock_timestamp() - a.xact_start)))
             when l.pid is not null then format('process %s (%s, %s%s), which `select pg_terminate_backend(%s)` ends', l.pid,
                 coalesce(nullif(a.application_name, ''), a.usename, 'unknown'), coalesce(a.state, 'state not shown to this role'),
                 ', for ' || round(extract(epoch from clock_timestamp() - a.xact_start))::text || ' s', l.pid)

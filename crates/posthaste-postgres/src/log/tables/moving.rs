@@ -13,7 +13,15 @@ use sqlx::{PgConnection, Postgres, Row, Transaction};
 
 use super::{LogTables, Moving as Queries, by_owner};
 use crate::error::store_error;
-use crate::table_locks::BEGIN_BOUNDED;
+
+/// How a step begins that locks the queue. A lock is waited for a little longer than the server takes to end an autovacuum that is
+/// in the way: this step would give up at that very moment, and so would each that follows.
+const BEGIN_STEP: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s';
+    select set_config('lock_timeout', (least(setting::integer, 2000) + 250)::text, true)
+    from pg_settings where name = 'deadlock_timeout'";
+
+/// How often it is tried to take a fence back that was put up a moment ago.
+const TAKE_BACK_TRIES: u32 = 10;
 
 /// Rows of a batch wait for nobody, for relays hold none of them.
 const BEGIN_BATCH: &str = "begin isolation level read committed; set local lock_timeout = '5s'";
@@ -122,19 +130,36 @@ impl QueueMove<'_> {
     /// in the way, and it is to be tried again.
     ///
     /// # Errors
-    /// Those of the database, and that there are messages which the log does not take. Nothing was changed then.
+    /// Those of the database, and that there are messages which the log does not take. Nothing was changed then, unless the move had
+    /// begun before.
     pub async fn fence(&self) -> Result<MoveStep<()>, StoreError> {
-        let mut tx = self.begin(BEGIN_BOUNDED).await?;
-        let fenced = async {
-            sqlx::query(self.queries.fence_queue.sql())
-                .execute(&mut *tx)
-                .await
-                .map_err(by_owner)?;
-            // Whoever was writing has ended, and what is written from now on is refused if it does not fit.
-            self.find_unfit(&mut tx).await?.refuse(SHORTEN)
+        let mut tx = self.begin(BEGIN_STEP).await?;
+        let fenced = sqlx::query_scalar(self.queries.fence_queue.sql())
+            .fetch_one(&mut *tx)
+            .await
+            .map_err(by_owner);
+        let MoveStep::Done(is_new) = MoveStep::of(end(tx, fenced).await)? else {
+            return Ok(MoveStep::Busy);
         };
-        let fenced = fenced.await;
-        MoveStep::of(end(tx, fenced).await)
+        // Whoever was writing has ended, and what is written from now on is refused if it does not fit. Producers go on meanwhile:
+        // it takes a look at every message.
+        match self.refuse_unfit().await {
+            Err(error) if is_new => Err(self.take_back(error).await),
+            refused => refused.map(MoveStep::Done),
+        }
+    }
+
+    /// Takes back the fence that was put up for nothing; returns why it was for nothing.
+    async fn take_back(&self, why: StoreError) -> StoreError {
+        for _ in 0..TAKE_BACK_TRIES {
+            if let Ok(MoveStep::Done(_)) = self.unfence().await {
+                return why;
+            }
+        }
+        StoreError {
+            message: format!("{} (and relays of the queue claim nothing until `posthaste log move --abort`)", why.message),
+            ..why
+        }
     }
 
     /// Takes back [`QueueMove::fence`]: relays of the queue may claim again. Says whether there was something to take back.
@@ -143,7 +168,7 @@ impl QueueMove<'_> {
     /// Those of the database, which refuses it while messages wait in the log, and once the move is through. Nothing was changed
     /// then.
     pub async fn unfence(&self) -> Result<MoveStep<bool>, StoreError> {
-        let mut tx = self.begin(BEGIN_BOUNDED).await?;
+        let mut tx = self.begin(BEGIN_STEP).await?;
         let unfenced = sqlx::query_scalar(self.queries.unfence_queue.sql())
             .fetch_one(&mut *tx)
             .await
@@ -172,7 +197,7 @@ impl QueueMove<'_> {
     /// Those of the database, which refuses it unless relays are kept from claiming, and have nothing claimed. Nothing was changed
     /// then.
     pub async fn redirect(&self) -> Result<MoveStep<u64>, StoreError> {
-        let mut tx = self.begin(BEGIN_BOUNDED).await?;
+        let mut tx = self.begin(BEGIN_STEP).await?;
         let moved = sqlx::query_scalar(self.queries.redirect_queue.sql())
             .fetch_one(&mut *tx)
             .await

@@ -121,6 +121,14 @@ async fn two_rows_of_one_event_are_both_kept_where_the_table_has_a_place_for_the
     assert_eq!(work.keys(), ["1", "2"]);
     let claimed: Vec<_> = work.claim.messages.iter().map(|row| row.sequence).collect();
     assert_eq!((claimed, listed), (vec![Some(1), Some(2)], vec![Some(1), Some(2)]));
+    for row in [1, 2] {
+        let shown = store.show(MessageId::Number(row)).await.unwrap().unwrap();
+        assert_eq!(
+            (shown.sequence, shown.message.id),
+            (Some(row), MessageId::text(&format!("failed-{row}"))),
+            "not the other one"
+        );
+    }
     assert_eq!(work.settle(&store, &[]).await, []);
     assert_eq!(log.failed().await, 0);
 }

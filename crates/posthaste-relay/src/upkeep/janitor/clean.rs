@@ -106,7 +106,9 @@ impl<'e> Janitor<'e> {
     async fn count(&mut self) -> Result<(), StoreError> {
         let mut gauges = self.engine.store.table_gauges(self.namespace()).await?;
         let in_log = self.look_beside().await;
-        gauges.stats.pending += in_log.as_ref().copied().unwrap_or_default();
+        if let Ok(in_log) = &in_log {
+            gauges.stats = gauges.stats.with_queue(in_log);
+        }
         instrument::counted(self.namespace(), &gauges.stats);
         shards::counted(self.namespace(), &gauges.shards);
         self.topics.update(&gauges.topics);
@@ -115,17 +117,17 @@ impl<'e> Janitor<'e> {
     }
 
     /// Producers that were not told of the log may still write to the queue, where no relay of the log looks, and others to the log
-    /// beside a queue. Returns how many messages are there.
-    async fn look_beside(&mut self) -> Result<u64, StoreError> {
+    /// beside a queue. Returns what is there.
+    async fn look_beside(&mut self) -> Result<OutboxStats, StoreError> {
         let store = &self.engine.store;
         let queue = store.left_in_queue().await?;
         // A log has no namespaces.
         let in_log = if self.namespace() == DEFAULT_NAMESPACE {
             store.left_in_log().await?
         } else {
-            0
+            OutboxStats::default()
         };
-        let found = StoreError::refuse_left_in_queue(&queue).and(StoreError::refuse_left_in_log(in_log));
+        let found = StoreError::refuse_left_in_queue(&queue).and(StoreError::refuse_left_in_log(&in_log));
         match &found {
             Err(error) if !self.has_others => tracing::error!(%error, "messages are not delivered"),
             _ => {}
@@ -205,7 +207,7 @@ async fn purge_dead(engine: &Arc<Engine>, request: PurgeRequest) -> Result<Vec<M
         let removed = engine.store.purge(&request).await?;
         instrument::purged(&engine.config.scope.namespace, &removed);
         for id in &removed.dead {
-            engine.net.settled(*id);
+            engine.net.settled_row(*id);
         }
         Ok(removed.dead)
     };
