@@ -23,6 +23,7 @@ use std::time::Duration;
 use posthaste_core::alert::{AlertKind, AlertMessage, AlertSink};
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
+use posthaste_core::store::StoreRequirements;
 use posthaste_core::{MessageId, StoreError, Text};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -91,7 +92,7 @@ impl std::fmt::Debug for SafetyNet {
 #[derive(Debug)]
 pub(crate) struct Net {
     namespace: String,
-    /// See [`StoreRequirements`](posthaste_core::store::StoreRequirements).
+    /// See [`StoreRequirements::known_by_event`].
     known_by_event: bool,
     files: Option<mpsc::UnboundedSender<FileOrder>>,
     alerts: Option<(mpsc::UnboundedSender<alerts::Order>, BTreeSet<AlertKind>)>,
@@ -115,7 +116,7 @@ pub(crate) struct Tasks {
 }
 
 impl Net {
-    pub(crate) fn new(config: SafetyNet, namespace: &str, known_by_event: bool) -> (Self, Tasks) {
+    pub(crate) fn new(config: SafetyNet, namespace: &str, requirements: StoreRequirements) -> (Self, Tasks) {
         let (files, file) = config
             .file
             .map(|config| {
@@ -138,7 +139,7 @@ impl Net {
             .unzip();
         let net = Self {
             namespace: namespace.to_owned(),
-            known_by_event,
+            known_by_event: requirements.known_by_event,
             files,
             alerts: senders,
             state: Mutex::default(),

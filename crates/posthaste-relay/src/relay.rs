@@ -140,7 +140,7 @@ impl Relay {
             && !requirements.batch_settlement
             && !requirements.in_memory_attempts;
         let all_destinations = self.publisher.destinations();
-        let (net, nets) = Net::new(self.safety_net, &self.config.scope.namespace, requirements.known_by_event);
+        let (net, nets) = Net::new(self.safety_net, &self.config.scope.namespace, requirements);
         let engine = Arc::new(Engine {
             requirements,
             store,

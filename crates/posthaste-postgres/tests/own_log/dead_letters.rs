@@ -197,9 +197,17 @@ async fn of_two_dead_messages_with_one_event_each_has_a_name_of_its_own() {
         ids: vec![id],
         ..dead()
     };
-    assert_eq!(list(&log, &of(twice)).await, [ids[0], ids[2]], "by the event both are found");
+    assert_eq!(
+        list(&log, &of(twice)).await,
+        [ids[0], ids[2]],
+        "by the event both are found"
+    );
     let row = log.store.show(MessageId::Number(3)).await.unwrap();
-    assert_eq!(row.map(|record| record.message.id), None, "it is in no segment of the log");
+    assert_eq!(
+        row.map(|record| record.message.id),
+        None,
+        "it is in no segment of the log"
+    );
     assert_eq!(log.store.discard(&of(ids[2]), 10).await.unwrap(), ids[2..]);
     let left = list(&log, &dead()).await;
     assert_eq!(left, [twice, ids[1]], "what is left has its event's id again");

@@ -73,7 +73,7 @@ async fn no_page_of_a_log_is_compiled() {
         };
         assert!(!operator.list(&filter, None, 20).await.unwrap().is_empty());
     }
-    assert!(operator.show(enqueued[20].clone().id()).await.unwrap().is_some());
+    assert!(operator.show(enqueued[20].id()).await.unwrap().is_some());
     operator.table_gauges("default").await.unwrap();
     assert!(!as_by_default.was_compiled().await);
 

@@ -121,8 +121,14 @@ async fn of_thousands_of_keys_that_are_due_others_are_asked_for_where_a_message_
     let (topics, keys, places) = (in_flight("t"), in_flight("k"), in_flight(""));
     let mut conn = log.pool.acquire().await.unwrap();
     let mut tx = conn.begin().await.unwrap();
-    tx.execute(AssertSqlSafe(format!("prepare due as {text}"))).await.unwrap();
-    for step in ["set local plan_cache_mode = force_generic_plan", "set local plan_cache_mode = force_custom_plan", "analyze log_failed"] {
+    tx.execute(AssertSqlSafe(format!("prepare due as {text}")))
+        .await
+        .unwrap();
+    for step in [
+        "set local plan_cache_mode = force_generic_plan",
+        "set local plan_cache_mode = force_custom_plan",
+        "analyze log_failed",
+    ] {
         tx.execute(step).await.unwrap();
         for blocks in [false, true] {
             let explain = format!(
@@ -131,7 +137,11 @@ async fn of_thousands_of_keys_that_are_due_others_are_asked_for_where_a_message_
             );
             let plan = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *tx).await.unwrap();
             let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
-            assert!(most_loops(&plan) <= LIMIT + 1, "{step}, blocks: {blocks}\n{}", plan.join("\n"));
+            assert!(
+                most_loops(&plan) <= LIMIT + 1,
+                "{step}, blocks: {blocks}\n{}",
+                plan.join("\n")
+            );
         }
     }
 }

@@ -363,7 +363,11 @@ async fn producers_go_on_while_messages_are_looked_for_that_do_not_fit() {
     let address = address
         .application_name(&schema)
         .options([("search_path", format!("{schema},pg_catalog"))]);
-    let pool = PgPoolOptions::new().max_connections(4).connect_with(address).await.unwrap();
+    let pool = PgPoolOptions::new()
+        .max_connections(4)
+        .connect_with(address)
+        .await
+        .unwrap();
     let queue = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
     queue.migrate().await.unwrap();
     let log = Log::in_schema(pool, schema).await;
@@ -402,7 +406,11 @@ async fn producers_go_on_while_messages_are_looked_for_that_do_not_fit() {
 #[tokio::test]
 async fn a_step_of_a_move_makes_an_autovacuum_of_the_queue_give_way() {
     let server = PostgresServer::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-    let pool = PgPoolOptions::new().max_connections(4).connect(&server.url()).await.unwrap();
+    let pool = PgPoolOptions::new()
+        .max_connections(4)
+        .connect(&server.url())
+        .await
+        .unwrap();
     let schema = fresh_schema();
     let queue = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
     queue.migrate().await.unwrap();

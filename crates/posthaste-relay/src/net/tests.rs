@@ -5,7 +5,7 @@ use chrono::Utc;
 use posthaste_core::alert::{Alert, AlertSink};
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::publisher::PublishError;
-use posthaste_core::store::ClaimedMessage;
+use posthaste_core::store::{ClaimedMessage, StoreRequirements};
 use posthaste_core::{Message, MessageId, RetryPolicy};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -76,7 +76,7 @@ fn orders(alerts: &mut UnboundedReceiver<Order>) -> (u64, Vec<MessageId>) {
 #[test]
 fn a_letter_without_a_place_is_told_of_once_until_it_has_one() {
     let config = SafetyNet::new().alerts(Arc::new(Nobody), AlertPolicy::default());
-    let (net, tasks) = Net::new(config, "default", false);
+    let (net, tasks) = Net::new(config, "default", StoreRequirements::default());
     let (_, mut alerts) = tasks.alerts.unwrap();
     let (first, second) = (caught(), caught());
     let id = first.whole.message.id;
@@ -99,7 +99,11 @@ fn a_letter_of_a_log_is_known_by_its_event_whatever_its_row_is_called() {
     let event = "0199aaaa-bbbb-7ccc-8ddd-eeeeffff0006";
     for by_event in [true, false] {
         let file = SpoolConfig::new("/var/lib/never-written");
-        let (net, tasks) = Net::new(SafetyNet::new().file(file), "default", by_event);
+        let table = StoreRequirements {
+            known_by_event: by_event,
+            ..StoreRequirements::default()
+        };
+        let (net, tasks) = Net::new(SafetyNet::new().file(file), "default", table);
         let (_, mut orders) = tasks.file.unwrap();
         let fresh = of_event(MessageId::Number(42), event);
         let letter = net.letter(&fresh);

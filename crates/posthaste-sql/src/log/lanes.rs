@@ -98,7 +98,9 @@ impl Lanes {
 
     /// Those that have rows, each with the first.
     pub(super) fn unsettled(&self) -> impl Iterator<Item = (&Lane, i64)> {
-        self.all.iter().filter_map(|rows| Some((&rows.lane, *rows.ids.front()?)))
+        self.all
+            .iter()
+            .filter_map(|rows| Some((&rows.lane, *rows.ids.front()?)))
     }
 
     /// How many numbers there are.

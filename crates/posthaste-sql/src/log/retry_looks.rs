@@ -46,11 +46,16 @@ impl RetryLooks {
     /// interval nothing rests.
     pub fn looked(&mut self, now: Instant, took: Duration, interval: Duration, has_more: bool) {
         let ended = now + took;
-        let (wait, rest) = match has_more {
-            true => (Duration::ZERO, took),
-            false => (interval, took.saturating_mul(REST)),
+        let (wait, rest) = if has_more {
+            (Duration::ZERO, took)
+        } else {
+            (interval, took.saturating_mul(REST))
         };
-        let rest = if interval.is_zero() { interval } else { rest.min(MAX_REST) };
+        let rest = if interval.is_zero() {
+            interval
+        } else {
+            rest.min(MAX_REST)
+        };
         (self.due, self.rests_until) = (ended + wait, ended + rest);
     }
 }

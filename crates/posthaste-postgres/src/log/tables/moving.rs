@@ -157,7 +157,10 @@ impl QueueMove<'_> {
             }
         }
         StoreError {
-            message: format!("{} (and relays of the queue claim nothing until `posthaste log move --abort`)", why.message),
+            message: format!(
+                "{} (and relays of the queue claim nothing until `posthaste log move --abort`)",
+                why.message
+            ),
             ..why
         }
     }
