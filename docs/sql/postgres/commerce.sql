@@ -397,7 +397,7 @@ select (
 --   $6 whether a row that was given up may block its lane  $7 limit
 --   $8 the shard, $9 the first segment, $10 the highest number that was read of it, $11, $12 first and last of the numbers up to
 --   there whose rows were not read, $13 whether one that was given up blocks its lane by default and $14 topics with the other
---   policy, where there are shards
+--   policy, $15, $16, $17 lanes of which rows that were read are not settled, each with the first of these, where there are shards
 with live as (
     select f."id"::bigint as id,
         f."id"::bigint as place,
@@ -421,15 +421,21 @@ placed as (
     from live
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
+-- What may go as far as that is known without a look at other rows, in order: those looks are then for as many as are taken.
+ready as (
+    select *
+    from placed p
+    where not dead and (id in (select unnest($3::bigint[]))) is not true
+        and case when lane_key is null or not $2 then due
+            else its_turn and lane_due and ((lane_type, lane_key) in (
+                select b.lane_type, b.lane_key from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
+            )) is not true  end
+    order by place
+    offset 0
+),
 able as (
     select id, place, lane_type, lane_key, lane_key is not null and (behind_dead ) as behind_dead
-    from placed p
-    where not dead and id <> all ($3::bigint[])
-        and case when lane_key is null or not $2 then due
-            else its_turn and lane_due and not exists (
-                select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
-                where b.lane_type = p.lane_type and b.lane_key = p.lane_key
-            )  end
+    from ready p
 ),
 picked as (
     select *

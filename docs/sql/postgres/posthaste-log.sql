@@ -429,7 +429,7 @@ limit $3;
 --   $6 whether a row that was given up may block its lane  $7 limit
 --   $8 the shard, $9 the first segment, $10 the highest number that was read of it, $11, $12 first and last of the numbers up to
 --   there whose rows were not read, $13 whether one that was given up blocks its lane by default and $14 topics with the other
---   policy, where there are shards
+--   policy, $15, $16, $17 lanes of which rows that were read are not settled, each with the first of these, where there are shards
 with live as (
     select f."id"::bigint as id,
         f."log_id" as place, f."topic"::text
@@ -453,7 +453,7 @@ placed as (
     from live
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
--- What an earlier reader left open, and what was committed after later rows were read.
+-- What an earlier reader left open, what was committed after later rows were read, and what is not settled of those that were.
 unread as materialized (
     select o.lane_type, o.lane_key, min(o.place) as place
     from unnest($11::bigint[], $12::bigint[]) as r (first_id, last_id)
@@ -466,11 +466,25 @@ unread as materialized (
     ) o
     where o.lane_key is not null
     group by 1, 2
+    union all
+    select * from unnest($15::text[], $16::text[], $17::bigint[])
 ),
 behind_unread as materialized (
     select p.id
     from placed p
     join unread u on u.lane_type = p.lane_type and u.lane_key = p.lane_key and u.place < p.place
+),
+-- What may go as far as that is known without a look at other rows, in order: those looks are then for as many as are taken.
+ready as (
+    select *
+    from placed p
+    where not dead and (id in (select unnest($3::bigint[]))) is not true
+        and case when lane_key is null or not $2 then due
+            else its_turn and lane_due and ((lane_type, lane_key) in (
+                select b.lane_type, b.lane_key from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
+            )) is not true and p.id not in (select b.id from behind_unread b) end
+    order by place
+    offset 0
 ),
 able as (
     select id, place, lane_type, lane_key, lane_key is not null and (behind_dead or $6 and (
@@ -480,26 +494,21 @@ able as (
                 and coalesce(e."died_at", 'infinity') <> 'infinity'
             order by e."topic", e."ordering_key", e."log_id" limit 1
         ) is not null) as behind_dead
-    from placed p
-    where not dead and id <> all ($3::bigint[])
-        and case when lane_key is null or not $2 then due
-            else its_turn and lane_due and not exists (
-                select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
-                where b.lane_type = p.lane_type and b.lane_key = p.lane_key
-            ) and (
-                -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower than all of
-                -- this one's. By index, whatever the planner expects.
-                select e."log_id" from "posthaste"."log_failed" e
-                where e."topic" = p.lane_type and e."ordering_key" = p.lane_key
-                    and e."log_id" < $8::bigint << 44 and e."shard" <> $8::integer
-                    and e."died_at" is null and e."attempts" < $1::bigint
-                    and e."ordering_key" is not null
-                order by e."topic", e."ordering_key", e."log_id" limit 1
-            ) is null and not exists (
-                -- What is enqueued with a time of its own may stand behind rows that were not read yet. Which lanes those
-                -- beyond the highest number are of would take reading them: it waits until that is done.
-                select from "posthaste"."log" o where o."shard" = $8::integer and o.segment >= $9 and o."seq" > $10::bigint and o."seq" < p.place
-            ) and p.id not in (select b.id from behind_unread b) end
+    from ready p
+    where lane_key is null or not $2 or (
+        -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower than all of
+        -- this one's. By index, whatever the planner expects.
+        select e."log_id" from "posthaste"."log_failed" e
+        where e."topic" = p.lane_type and e."ordering_key" = p.lane_key
+            and e."log_id" < $8::bigint << 44 and e."shard" <> $8::integer
+            and e."died_at" is null and e."attempts" < $1::bigint
+            and e."ordering_key" is not null
+        order by e."topic", e."ordering_key", e."log_id" limit 1
+    ) is null and not exists (
+        -- What is enqueued with a time of its own may stand behind rows that were not read yet. Which lanes those
+        -- beyond the highest number are of would take reading them: it waits until that is done.
+        select from "posthaste"."log" o where o."shard" = $8::integer and o.segment >= $9 and o."seq" > $10::bigint and o."seq" < p.place
+    )
 ),
 picked as (
     select *
@@ -701,6 +710,9 @@ select f."id"::bigint as id, f."log_id"::bigint as log_id, f."event_id"::text as
     f."attempts"::bigint as attempts, f."last_error"::text as last_error,
     case when f."next_attempt_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_attempt_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_attempt_at" end as next_attempt_at,
     f."died_at" is not null as dead
+    , exists (
+        select from "posthaste"."log_failed" e where e."event_id" = f."event_id" and e."id" <> f."id"
+    ) as shares_event
 from "posthaste"."log_failed" f
 where f."id" > $1
     and ($2::text[] is null or f."id" = any ($3::bigint[])
@@ -811,7 +823,7 @@ group by 1
 order by count(*) desc, 1;
 
 -- restore
--- Brings a dead letter back that was kept elsewhere. It takes a number of its shard: its old place is long passed.
+-- Brings a dead letter back that was kept elsewhere, unless that was done. It takes a number of its shard: its old place is long passed.
 --   $1 event  $2 topic  $3 key  $4 tenant  $5 type  $6 source  $7, $8 aggregate  $9 content type  $10 payload  $11 headers
 --   $12 attempts  $13 error  $14 time of the first insert
 insert into "posthaste"."log_failed" (
@@ -824,7 +836,8 @@ select s.shard, nextval(('"posthaste".log_shard_' || s.shard || '_seq')::regclas
 from (
     select (shape >> 16)::integer + "posthaste".log_hash(coalesce($3::text, $1::uuid::text)) % (shape & 65535)::integer as shard
     from pg_sequence_last_value('"posthaste".log_shape'::regclass) as shape
-) s;
+) s
+where not exists (select from "posthaste"."log_failed" where event_id = $1::uuid);
 
 -- readers/usable
 -- Whether there is a table for the state of readers, which this user may write; and by what name it knows this log.
