@@ -16,8 +16,10 @@ use crate::{terminal, wiring};
 #[derive(Clone, Debug)]
 pub struct Unserved {
     progress: MoveProgress,
-    /// What is in the log.
+    /// What is in the log, as far as it could be counted.
     pub log: OutboxStats,
+    /// Why it could not.
+    pub uncounted: Option<String>,
 }
 
 const UNSERVED: &str = "which a relay of the queue does not serve; set database.layout = \"log\"";
@@ -33,14 +35,19 @@ impl Unserved {
         let log = wiring::any_native_log(database).await?;
         let found = async {
             let progress = log.move_progress().await?;
-            let log = match log.stats().await {
-                // What an earlier version has moved is not where it was, whether it can be counted or not.
-                Err(error) if error.kind == StoreErrorKind::SchemaMissing && progress != MoveProgress::NotBegun => {
-                    OutboxStats::default()
+            let (log, uncounted) = match log.stats().await {
+                // What was moved is not where it was, whether it can be counted or not: by an earlier version, or for a role that
+                // has rights on the queue alone.
+                Err(error) if progress != MoveProgress::NotBegun && is_out_of_sight(&error) => {
+                    (OutboxStats::default(), Some(error.message))
                 }
-                log => log?,
+                log => (log?, None),
             };
-            Ok(Self { progress, log })
+            Ok(Self {
+                progress,
+                log,
+                uncounted,
+            })
         };
         match found.await {
             // Whoever may not look at the log has none to serve.
@@ -76,6 +83,10 @@ impl Unserved {
     }
 }
 
+fn is_out_of_sight(error: &StoreError) -> bool {
+    matches!(error.kind, StoreErrorKind::SchemaMissing | StoreErrorKind::Access)
+}
+
 /// Whether there is nothing that anybody waits for.
 pub fn is_empty(stats: &OutboxStats) -> bool {
     stats.undelivered() + stats.dead == 0
@@ -87,10 +98,18 @@ impl fmt::Display for Unserved {
         match (self.progress, self.is_empty()) {
             (MoveProgress::Done, true) => write!(f, "this outbox was moved to the log, {UNSERVED}"),
             (MoveProgress::Done, false) => write!(f, "this outbox was moved to the log: {there}, {UNSERVED}"),
-            (MoveProgress::Begun, true) => f.write_str(
-                "a move of this outbox to the log was begun, and relays of the queue claim nothing until it is through; run \
-                 `posthaste log move` again, or take it back with `posthaste log move --abort`",
-            ),
+            (MoveProgress::Begun, true) => {
+                let may_be = if self.uncounted.is_some() {
+                    ", if nothing is in the log,"
+                } else {
+                    ""
+                };
+                write!(
+                    f,
+                    "a move of this outbox to the log was begun, and relays of the queue claim nothing until it is through; run \
+                     `posthaste log move` again, or{may_be} take it back with `posthaste log move --abort`"
+                )
+            }
             (MoveProgress::Begun, false) => write!(
                 f,
                 "a move of this outbox to the log was begun, and relays of the queue claim nothing until it is through: {there} \
@@ -133,7 +152,12 @@ mod tests {
                 dead,
                 ..OutboxStats::default()
             };
-            Unserved { progress, log }.to_string()
+            Unserved {
+                progress,
+                log,
+                uncounted: None,
+            }
+            .to_string()
         };
         assert!(said(MoveProgress::NotBegun, 1, 0).starts_with("1 message waits in the log, which"));
         assert!(said(MoveProgress::NotBegun, 0, 2).starts_with("2 dead messages are in the log, which"));

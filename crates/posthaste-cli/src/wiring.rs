@@ -144,6 +144,12 @@ pub fn has_segments(database: &Database) -> bool {
     database.layout == Layout::Log && Backend::of(database) == Backend::Postgres
 }
 
+/// Whether rows are known by numbers that are no ids of messages: those of a log on PostgreSQL.
+pub fn numbers_rows(database: &Database) -> bool {
+    let is_mapped_log = |map: &TableMap| map.strategy() == Strategy::Log;
+    has_segments(database) || database.table_map().is_some_and(is_mapped_log)
+}
+
 fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc<dyn Store>> {
     let map = table_map(database, Backend::Mysql)?;
     Ok(Arc::new(MySqlStore::with_map(pool, map).context("database.map")?))

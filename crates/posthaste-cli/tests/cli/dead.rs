@@ -18,7 +18,7 @@ on_every_database!(
 );
 
 /// Each message has one attempt, at an address where nobody listens.
-const DYING: [&str; 10] = [
+pub const DYING: [&str; 10] = [
     "--set",
     "publisher.kind=http",
     "--set",

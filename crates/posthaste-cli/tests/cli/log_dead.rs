@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::dead::with_dead;
-use crate::support::Place;
+use crate::dead::{DYING, with_dead};
+use crate::support::{DRAIN, Place, eventually};
 
 /// A message of a log as a relay's log names it, by its row and as a failed one, and as its producer does.
 struct Spelled {
@@ -117,6 +117,48 @@ fn a_dead_message_of_a_log_is_replayed_and_discarded_by_each_of_its_ids() {
         .fails_with(&[&format!("message {} is not dead: it is pending", one.row)]);
 }
 
+/// A list that went on after its row would begin behind everything that has failed, and be empty.
+#[test]
+fn a_page_does_not_begin_after_a_row_of_a_log_that_is_delivered() {
+    let Some((place, [one, two])) = log_with_dead() else {
+        return;
+    };
+    let list_after = |id: &str| place.run(&["dead", "list", "--after", id]);
+    place.run(&["dead", "replay", &one.row]).success();
+    for id in one.all() {
+        let next = list_after(id).success().stdout;
+        assert!(next.contains(&two.event), "it waits in its place: {id}: {next}");
+    }
+    place.run(&DRAIN);
+    assert_eq!(place.status()["pending"], 0);
+    for id in [&one.failed, &one.event] {
+        list_after(id).fails_with(&["is gone", "list again from the start"]);
+    }
+    list_after(&one.row).fails_with(&[
+        &format!("message {}, after which", one.row),
+        "is not dead: it is delivered",
+        "list again from the start",
+    ]);
+    assert!(list_after(&two.row).success().stdout.contains("no dead messages"));
+}
+
+/// There a number is the id of an event, whose place is known for as long as the log has its row.
+#[test]
+fn a_page_begins_after_a_message_of_a_log_on_sqlite_that_is_delivered() {
+    let place = Place::with_sqlite().set("DATABASE__LAYOUT", "log").migrated();
+    place.sql("insert into posthaste_log (id, topic, payload) values ('7', 'orders', '1'), ('event', 'orders', '2')");
+    let dying = [&["run", "--drain"], &DYING[..]].concat();
+    eventually("both are dead", || {
+        place.run(&dying);
+        place.status()["dead"] == 2
+    });
+    place.run(&["dead", "replay", "7"]).success();
+    place.run(&DRAIN);
+    assert_eq!(place.status()["pending"], 0);
+    let next = place.run(&["dead", "list", "--after", "7"]).success().stdout;
+    assert!(next.contains("event") && !next.contains("no dead messages"), "{next}");
+}
+
 /// The same of an existing log, which lists its dead rows by their own keys.
 #[test]
 fn a_dead_row_of_an_existing_log_is_changed_by_each_of_its_ids() {
@@ -149,4 +191,7 @@ fn a_dead_row_of_an_existing_log_is_changed_by_each_of_its_ids() {
         );
     }
     assert_eq!(place.status()["dead"], 0);
+    place
+        .run(&["dead", "list", "--after", "4"])
+        .fails_with(&["is not dead: it is delivered"]);
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection};
 
+use crate::dead::with_dead;
 use crate::support::{Background, Place, TO_STDOUT, eventually};
 
 /// What a relay that was killed leaves for an hour.
@@ -65,6 +66,41 @@ fn a_move_that_is_running_ends_when_it_is_taken_back() {
     let _relay = place.start(&[&["run"], &TO_STDOUT[..]].concat());
     place.enqueue(&["--topic", "a", "--payload", "2"]);
     eventually("the queue is served", || place.read("out").lines().count() == 2);
+}
+
+/// What is in the log need not have come there by the move: it was tried out, and a letter was left.
+#[test]
+fn a_move_that_gives_up_is_offered_to_be_taken_back_only_while_nothing_is_in_the_log() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.set("DATABASE__LAYOUT", "log");
+    let letters = with_dead(&place, &[("orders", "k")]);
+    let place = place.set("DATABASE__LAYOUT", "queue");
+    place.enqueue(&["--topic", "a", "--payload", "1"]);
+    place.sql(CLAIM);
+    let refused = || {
+        let gave_up = place.run(&["log", "move", "--wait", "1s"]);
+        gave_up.fails_with(&[
+            "1 message that a relay has claimed; 0 messages were moved",
+            "relays of the queue claim nothing",
+        ]);
+        gave_up.stderr
+    };
+    for _ in ["first", "again"] {
+        let gave_up = refused();
+        assert!(!gave_up.contains("--abort"), "{gave_up}");
+    }
+    place
+        .run(&["log", "move", "--abort"])
+        .fails_with(&["messages wait in the log"]);
+
+    let of_log = ["--yes", "--set", "database.layout=log"];
+    place
+        .run(&[&["dead", "discard", &letters[0]], &of_log[..]].concat())
+        .success();
+    let gave_up = refused();
+    assert!(gave_up.contains("or taken back (--abort)"), "{gave_up}");
+    let taken_back = place.run(&["log", "move", "--abort", "--json"]).success().json();
+    assert_eq!(taken_back["aborted"], true);
 }
 
 #[test]

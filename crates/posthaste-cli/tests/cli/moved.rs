@@ -102,6 +102,70 @@ fn what_is_dead_in_a_queue_beside_the_log_is_counted() {
     }
 }
 
+/// In a circle they would be sent from one layout to the other: a relay of either refuses to start.
+#[test]
+fn messages_in_both_layouts_are_brought_together_by_a_move() {
+    for place in places() {
+        let place = place.migrated();
+        place.enqueue(&["--topic", "orders", "--payload", "1"]);
+        let place = place.set("DATABASE__LAYOUT", "log").migrated();
+        place.enqueue(&["--topic", "orders", "--payload", "2"]);
+        let of_log = place.run(&DRAIN);
+        of_log.fails_with(&["1 message waits in the queue", "run `posthaste log move`"]);
+        assert!(!of_log.stderr.contains("layout = \"queue\""), "{of_log:?}");
+        place
+            .run(&[&DRAIN[..], &["--set", "database.layout=queue"]].concat())
+            .fails_with(&["1 message waits in the log", LAYOUT]);
+        place.run(&["log", "move"]).success();
+        let drained = place.run(&DRAIN).success();
+        assert_eq!(drained.stdout.lines().count(), 2, "{drained:?}");
+    }
+}
+
+/// With the rights that are documented for `posthaste status` and for a relay of the queue, which are none on the log.
+#[test]
+fn a_role_that_may_not_look_at_the_log_hears_of_a_move() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.set("DATABASE__LAYOUT", "log").migrated();
+    let place = place.set("DATABASE__LAYOUT", "queue");
+    place.enqueue(&["--topic", "orders", "--payload", "1"]);
+    let url = place.setting("DATABASE__URL").unwrap();
+    let schema = place.setting("DATABASE__SCHEMA").unwrap();
+    let (monitor, relay) = (format!("monitor_{schema}"), format!("relay_{schema}"));
+    place.sql(&format!(
+        "create role {monitor}; create role {relay}; grant usage on schema {schema} to {monitor}, {relay};
+         grant select on outbox, schema_version, relays, leaders to {monitor};
+         grant select, insert, update, delete on outbox, outbox_dedupe, inbox, schema_version, relays, leaders to {relay}"
+    ));
+    let run_as = |role: &str, command: &[&str]| {
+        let setting = format!("database.url={url}?options=-c%20role%3D{role}");
+        place.run(&[command, &["--set", &setting]].concat())
+    };
+    let check = [&["run", "--check"], &TO_STDOUT[..]].concat();
+    let watch = ["status", "--fail-if", "pending>5"];
+    // While nothing was moved, a log that it may not look at is none.
+    run_as(&monitor, &watch).success();
+    run_as(&relay, &check).success();
+
+    let said = |parts: &[&str]| {
+        for role in [&monitor, &relay] {
+            let status = run_as(role, &["status"]).success().stdout;
+            assert!(parts.iter().all(|part| status.contains(part)), "{role}: {status}");
+            // Figures without those of the log are no reason to be content.
+            run_as(role, &watch).fails_with(&[&["cannot be counted", "permission denied"], parts].concat());
+        }
+        run_as(&relay, &check).fails_with(parts);
+        run_as(&relay, &DRAIN).fails_with(parts);
+    };
+    place.sql("select log_fence_queue()");
+    said(&["was begun", "`posthaste log move` again", "if nothing is in the log"]);
+    place.run(&["log", "move"]).success();
+    said(&["was moved to the log", LAYOUT]);
+    for role in [monitor, relay] {
+        place.sql(&format!("drop owned by {role}; drop role {role}"));
+    }
+}
+
 /// The check tries a claim, which the queue refuses then.
 #[test]
 fn the_check_says_that_a_move_was_begun() {

@@ -166,7 +166,7 @@ fn enqueue(place: &Place, topic: &str, count: usize, later: bool) {
         .success();
 }
 
-fn spooled(place: &Place) -> Vec<Value> {
+pub fn spooled(place: &Place) -> Vec<Value> {
     let listed = place.run(&["spool", "list", "--json", "--limit", "5000"]).success();
     listed
         .stdout
@@ -184,11 +184,11 @@ fn copy_spool(place: &Place, to: &str) {
     std::fs::write(place.path(to), lines).unwrap();
 }
 
-fn dead(place: &Place) -> u64 {
+pub fn dead(place: &Place) -> u64 {
     place.status()["dead"].as_u64().unwrap()
 }
 
-fn import(place: &Place, args: &[&str]) -> Value {
+pub fn import(place: &Place, args: &[&str]) -> Value {
     place
         .run(&[&["spool", "import", "--json"], args].concat())
         .success()
@@ -492,7 +492,7 @@ fn a_dead_letter_table_that_refuses_holds_up_nothing() {
     place.sql(&format!("drop user {user}@'%'"));
 }
 
-fn lines(letters: &[Value]) -> String {
+pub fn lines(letters: &[Value]) -> String {
     letters.iter().map(|letter| letter.to_string() + "\n").collect()
 }
 
@@ -504,7 +504,7 @@ fn with_letters(letters: &[Value]) -> Place {
     place
 }
 
-fn letter(number: u8, adjust: impl FnOnce(&mut Value)) -> Value {
+pub fn letter(number: u8, adjust: impl FnOnce(&mut Value)) -> Value {
     let mut letter = serde_json::json!({
         "namespace": "default", "id": format!("0199aaaa-bbbb-7ccc-8ddd-eeeeffff00{number:02}"), "topic": "orders",
         "content_type": "application/json", "headers": {}, "payload": "{}", "attempts": 1, "error": "422",

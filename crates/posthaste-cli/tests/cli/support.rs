@@ -141,6 +141,7 @@ impl Place {
     }
 
     /// Adds an environment variable that is no setting.
+    #[cfg(feature = "failpoints")]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self

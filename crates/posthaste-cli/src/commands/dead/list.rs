@@ -1,5 +1,6 @@
 //! `posthaste dead list`
 
+use anyhow::bail;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use posthaste_core::store::Store;
@@ -8,8 +9,9 @@ use posthaste_core::{MessageId, StoreError};
 use super::named;
 use super::selection::Selection;
 use super::view::View;
-use crate::config::Config;
+use crate::config::{Config, Database};
 use crate::terminal::{self, harmless_line};
+use crate::wiring;
 
 /// List dead messages, oldest first
 #[derive(Debug, Args)]
@@ -42,7 +44,7 @@ impl List {
     pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
         let mut filter = self.selection.filter(config)?;
         filter.ids = named::rows(&named::find(store, &filter.ids).await?);
-        let after = listed(store, self.after).await?;
+        let after = listed(store, &config.database, self.after).await?;
         // One more than is shown tells whether there are more.
         let mut records = store.list(&filter, after, self.limit.saturating_add(1)).await?;
         let more = records.len() > self.limit as usize;
@@ -91,12 +93,20 @@ impl List {
 }
 
 /// The message to go on after, as the outbox lists it: where a row has a number, that need not be its place among the dead.
-async fn listed(store: &dyn Store, after: Option<MessageId>) -> Result<Option<MessageId>, StoreError> {
+async fn listed(store: &dyn Store, database: &Database, after: Option<MessageId>) -> anyhow::Result<Option<MessageId>> {
     let Some(row) = after.filter(|id| id.number().is_some()) else {
         return Ok(after);
     };
-    match store.show(row).await? {
-        Some(record) => Ok(Some(record.message.id)),
-        None => Err(StoreError::gone(row)),
+    let Some(record) = store.show(row).await? else {
+        return Err(StoreError::gone(row).into());
+    };
+    let id = record.message.id;
+    // What has failed has another id there; a page after a mere row would begin behind all that have.
+    if id.number().is_some() && wiring::numbers_rows(database) {
+        let state = record.state.as_str();
+        bail!(
+            "message {row}, after which the page was to begin, is not dead: it is {state}; list again from the start"
+        );
     }
+    Ok(Some(id))
 }

@@ -29,8 +29,8 @@ use crate::{terminal, wiring};
 /// until they are moved as well, so stop producers, too. Cut short, run it again: it goes on where it was. Set
 /// database.layout = "log" for relays and producers afterwards.
 ///
-/// Messages that the log does not take, because a topic has more than 512 bytes or a key more than 2048, are named before anything
-/// is changed.
+/// Messages that the log does not take are named before anything is changed: on PostgreSQL those whose topic has more than 512 bytes
+/// or whose key has more than 2048, on SQLite those whose id is not text.
 #[derive(Debug, Args)]
 pub struct MoveQueue {
     /// Only say what would be moved, and what stands in the way
@@ -79,8 +79,7 @@ impl MoveQueue {
         // Before relays are waited for, which somebody has to stop.
         queue.refuse_unfit().await?;
         store.migrate().await?;
-        let is_first = is_empty(&already_moved(log, &plan).await?);
-        let moved = Move::new(store, queue, &plan, is_first, self.wait).run().await?;
+        let moved = Move::new(store, log, queue, &plan, self.wait).run().await?;
         self.print_moved(
             moved,
             true,
@@ -143,6 +142,8 @@ impl MoveQueue {
                 &OutboxStats::default(),
             );
         }
+        // Before a log is made, which a file without a queue must not get, and before relays are waited for.
+        store.unfit_to_move().await?.refuse(RENAME)?;
         store.migrate().await?;
         let since = Instant::now();
         let moved = loop {
@@ -237,6 +238,10 @@ impl MoveQueue {
         Ok(())
     }
 }
+
+/// What can be done about messages of a queue on SQLite that its log does not take.
+const RENAME: &str =
+    "write their ids as text, for which docs/log-layout.md has the statement, or delete them; then move again";
 
 /// What is in the log of a move that was begun before.
 async fn already_moved(log: &NativeLog, plan: &MovePlan) -> Result<OutboxStats, StoreError> {
@@ -352,28 +357,34 @@ fn were(count: u64) -> String {
 /// A move on its way.
 struct Move<'a> {
     store: &'a PostgresLogStore,
+    /// The same, to be asked what is in it.
+    log: &'a NativeLog,
     queue: QueueMove<'a>,
     wait: Duration,
     bar: ProgressBar,
     moved: u64,
     /// Relays of the queue are kept from claiming.
     is_fenced: bool,
-    /// Nothing was in the log when it began: while that is so, it can be taken back.
-    is_first: bool,
 }
 
 impl<'a> Move<'a> {
-    fn new(store: &'a PostgresLogStore, queue: QueueMove<'a>, plan: &MovePlan, is_first: bool, wait: Duration) -> Self {
+    fn new(
+        store: &'a PostgresLogStore,
+        log: &'a NativeLog,
+        queue: QueueMove<'a>,
+        plan: &MovePlan,
+        wait: Duration,
+    ) -> Self {
         let style = ProgressStyle::with_template("{prefix:>10} {bar:40.green} {pos:>7} of {len} messages");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         Self {
             store,
+            log,
             queue,
             wait,
             bar: ProgressBar::new(plan.messages()).with_style(style).with_prefix("moved"),
             moved: 0,
             is_fenced: plan.is_fenced,
-            is_first,
         }
     }
 
@@ -460,20 +471,29 @@ impl<'a> Move<'a> {
                 WaitsFor::Transactions(_) => self.queue.in_the_way(false).await?,
                 WaitsFor::Claimed(_) | WaitsFor::Other(_) => Vec::new(),
             };
-            let fenced = match (self.is_fenced, self.is_first && self.moved == 0) {
-                (false, _) => "",
-                (true, true) => "; until it is through, or taken back (--abort), relays of the queue claim nothing",
-                (true, false) => "; until it is through, relays of the queue claim nothing",
-            };
             bail!(
-                "waited {} for {}; {} moved, and running it again goes on from here{fenced}",
+                "waited {} for {}; {} moved, and running it again goes on from here{}",
                 Readable(self.wait),
                 named(waits_for, &names),
-                were(self.moved)
+                were(self.moved),
+                self.standstill().await
             );
         }
         self.bar.set_message(format!("waits for {waits_for}"));
         sleep(PAUSE).await;
         Ok(())
+    }
+
+    /// What a move that goes no further leaves behind. It is taken back only while nothing is in the log, whoever has put it there.
+    async fn standstill(&self) -> &'static str {
+        if !self.is_fenced {
+            return "";
+        }
+        match self.log.stats().await {
+            Ok(log) if is_empty(&log) => {
+                "; until it is through, or taken back (--abort), relays of the queue claim nothing"
+            }
+            _ => "; until it is through, relays of the queue claim nothing",
+        }
     }
 }

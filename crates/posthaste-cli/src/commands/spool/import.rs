@@ -69,9 +69,12 @@ impl Import {
     pub(super) async fn run(self, config: &Config) -> anyhow::Result<()> {
         let spool = self.which.letters(config)?;
         let store = schema::existing(&config.database).await?;
-        // In a queue that was moved nothing would find them.
+        // In a queue beside the log that has the messages nothing would find them, and one of them may be of a letter.
         if let Some(unserved) = Unserved::look(&*store, &config.database, &config.relay.scope.namespace).await? {
-            unserved.refuse_if_moved(&config.database)?;
+            bail!(
+                "{}: letters are not imported into this queue: {unserved}",
+                config.database.url()
+            );
         }
         // Two at a time would do the same work twice. A dry run writes nothing, not even this.
         let _lock = if self.dry_run { None } else { Some(lock(&spool)?) };

@@ -74,6 +74,9 @@ struct Found<'a> {
     /// Why the queue is not where messages are.
     #[serde(skip_serializing_if = "Option::is_none")]
     unserved: Option<String>,
+    /// Why what is in the log is not among the figures.
+    #[serde(skip)]
+    uncounted: Option<String>,
     relays: Vec<FoundRelay>,
     /// Of a log that has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -148,10 +151,20 @@ impl Status {
             met.extend(condition.met(figures).map_err(anyhow::Error::msg)?);
         }
         if met.is_empty() {
-            return Ok(());
+            return self.refuse_uncounted(found);
         }
         met.extend(found.elsewhere());
         bail!("{}", met.join("; "));
+    }
+
+    /// Conditions that are not met by figures in which most is missing would watch over nothing.
+    fn refuse_uncounted(&self, found: &Found<'_>) -> anyhow::Result<()> {
+        match (&found.unserved, &found.uncounted) {
+            (Some(unserved), Some(why)) if !self.fail_if.is_empty() => {
+                bail!("what is in the log cannot be counted ({why}): {unserved}")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn print(&self, found: &Found<'_>) -> anyhow::Result<()> {
@@ -303,6 +316,7 @@ async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> 
             .as_ref()
             .map(|unserved| unserved.log.clone())
             .unwrap_or_default(),
+        uncounted: unserved.as_ref().and_then(|unserved| unserved.uncounted.clone()),
         unserved: unserved.map(|unserved| unserved.to_string()),
         relays: relays(store, namespace)
             .await?
@@ -357,6 +371,7 @@ mod tests {
             queue: OutboxStats::default(),
             log: OutboxStats::default(),
             unserved: None,
+            uncounted: None,
             relays: vec![
                 relay(1.0, CircuitState::Open),
                 relay(14.9, CircuitState::HalfOpen),

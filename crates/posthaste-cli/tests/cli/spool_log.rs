@@ -1,0 +1,63 @@
+//! Letters of an outbox whose messages are in the log, by commands with the settings of its queue.
+
+use crate::safety_net::{dead, import, letter, lines, spooled};
+use crate::support::Place;
+
+/// Nothing may change in the queue or in the file.
+#[track_caller]
+fn is_refused(place: &Place, found: &str) {
+    let dry = &["spool", "import", "--dry-run"][..];
+    for command in [&["spool", "import"][..], dry] {
+        let ran = place.run(command);
+        ran.fails_with(&[
+            "letters are not imported into this queue",
+            found,
+            "database.layout = \"log\"",
+        ]);
+        assert_eq!(ran.stdout, "");
+    }
+    let status = place.status();
+    assert_eq!((&status["dead"], &status["pending"]), (&0.into(), &0.into()));
+    assert_eq!(spooled(place).len(), 1);
+}
+
+/// On SQLite a move leaves no trace in the queue.
+#[test]
+fn a_letter_of_a_queue_that_was_moved_does_not_come_back_in_it() {
+    for place in [Some(Place::with_sqlite()), Place::with_postgres()]
+        .into_iter()
+        .flatten()
+    {
+        let place = place.set("SAFETY_NET__FILE", "./dead.jsonl").migrated();
+        let letters = lines(&[letter(1, |_| {})]);
+        place.write("dead.jsonl", &letters);
+        assert_eq!((&import(&place, &[])["imported"], dead(&place)), (&1.into(), 1));
+        // As another machine has it.
+        place.write("dead.jsonl", &letters);
+        place.run(&["log", "move"]).success();
+        is_refused(&place, "1 dead message is in the log");
+
+        let place = place.set("DATABASE__LAYOUT", "log");
+        assert_eq!(import(&place, &[])["there"], 1);
+        assert_eq!((spooled(&place).len(), dead(&place)), (0, 1));
+    }
+}
+
+#[test]
+fn a_letter_of_a_message_in_the_log_is_not_imported_into_the_queue_beside_it() {
+    for place in [Some(Place::with_sqlite()), Place::with_postgres()]
+        .into_iter()
+        .flatten()
+    {
+        let place = place.set("SAFETY_NET__FILE", "./dead.jsonl");
+        let place = place.set("DATABASE__LAYOUT", "log").migrated();
+        let id = place.enqueue(&["--topic", "orders", "--payload", "{}"]);
+        place.write("dead.jsonl", &lines(&[letter(1, |letter| letter["id"] = id.into())]));
+        let place = place.set("DATABASE__LAYOUT", "queue");
+        is_refused(&place, "1 message waits in the log");
+
+        let place = place.set("DATABASE__LAYOUT", "log");
+        assert_eq!(import(&place, &[])["waiting"], 1);
+        assert_eq!((spooled(&place).len(), dead(&place)), (1, 0));
+    }
+}
