@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage};
 use posthaste_sql::TableMap;
-use posthaste_sql::log::{Failure, Holder, LogRow, Policy, ReadResult, Risk, Suspects};
+use posthaste_sql::log::{Failure, Holder, LogRow, Plan, Policy, ReadResult, Risk, Suspects};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -125,22 +125,7 @@ impl Reader {
                 .saturating_mul(1 << reads)
                 .min(MAX_ROWS)
                 .max(request.limit);
-            let (first, last): (Vec<i64>, Vec<i64>) =
-                plan.ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-            let query = sqlx::query(self.statements.reading.read.sql())
-                .bind(first)
-                .bind(last)
-                .bind(i64::from(rows_to_read))
-                .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
-                .bind(i64::from(self.options.max_retries))
-                .bind(self.lock_source());
-            let query = of_segments(query, self.shard.as_ref(), self.first_segment_of(session).await?);
-            let rows = query.fetch_all(session.connection()?).await?;
-            let mark = session.link.as_ref().map(|link| link.mark.as_str());
-            if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {
-                return Err(shared_session());
-            }
-            let mut read = Read::of(&rows, &self.map, rows_to_read as usize, &policy)?;
+            let mut read = self.read_plan(session, request, &plan, rows_to_read).await?;
             let beside = others + session.retries_in_flight();
             match session.reader.risk(&read.result.rows, request.limit, beside) {
                 Risk::Together(0) if !read.result.rows.is_empty() => break,
@@ -157,6 +142,9 @@ impl Reader {
                 self.write_ahead(session, last.id, now).await?;
             }
             let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
+            if !read.is_whole() && session.reader.gaps().hi() > hi {
+                session.tail.expect_more(session.reader.gaps().hi());
+            }
             if !sorted.park.is_empty() {
                 for id in sorted.park {
                     session.reader.window.fail(Failure::parked(id));
@@ -164,9 +152,7 @@ impl Reader {
                 say_refused(&self.flush(session, &[], now).await?.refused);
             }
             if !sorted.handed_out.is_empty() {
-                let mut messages = read.messages;
-                let message = |id: &i64| messages.remove(id);
-                claim.messages = sorted.handed_out.iter().filter_map(message).collect();
+                claim.messages = read.take(&sorted.handed_out);
                 self.try_suspects(session, request, &sorted.handed_out, &mut claim, now)
                     .await?;
                 if !claim.messages.is_empty() {
@@ -175,11 +161,37 @@ impl Reader {
             }
             // Another read if this one did not see everything, or to close the gaps that it found abandoned.
             let second_look = reads < SECOND_LOOKS && session.reader.gaps().worth_a_look();
-            if read.result.complete_to == i64::MAX && !second_look {
+            if read.is_whole() && !second_look {
                 break;
             }
         }
         Ok(claim)
+    }
+
+    /// Reads what a plan says, in one snapshot, and then looks up who may still commit.
+    pub(super) async fn read_plan(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        plan: &Plan,
+        rows_to_read: u32,
+    ) -> LogResult<Read> {
+        let (first, last): (Vec<i64>, Vec<i64>) = plan.ids.iter().map(|range| (*range.start(), *range.end())).unzip();
+        let query = sqlx::query(self.statements.reading.read.sql())
+            .bind(first)
+            .bind(last)
+            .bind(i64::from(rows_to_read))
+            .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+            .bind(i64::from(self.options.max_retries))
+            .bind(self.lock_source());
+        let query = of_segments(query, self.shard.as_ref(), self.first_segment_of(session).await?);
+        let rows = query.fetch_all(session.connection()?).await?;
+        let mark = session.link.as_ref().map(|link| link.mark.as_str());
+        if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {
+            return Err(shared_session());
+        }
+        let policy = Policy::of(&request.ordering);
+        Ok(Read::of(&rows, &self.map, rows_to_read as usize, &policy)?)
     }
 
     /// Counts an attempt of rows that may have killed their readers before they go, and gives up the one that has used all
@@ -232,12 +244,29 @@ fn after(before: Claim, mut found: Claim) -> Claim {
 }
 
 /// One read of the log.
-struct Read {
-    result: ReadResult,
+pub(super) struct Read {
+    pub(super) result: ReadResult,
     messages: HashMap<i64, ClaimedMessage>,
 }
 
 impl Read {
+    /// The messages of these rows.
+    pub(super) fn take(&mut self, handed_out: &[i64]) -> Vec<ClaimedMessage> {
+        handed_out.iter().filter_map(|id| self.messages.remove(id)).collect()
+    }
+
+    /// Whether it saw all that it was asked for.
+    pub(super) fn is_whole(&self) -> bool {
+        self.result.complete_to == i64::MAX
+    }
+
+    /// How many messages it found, and how many bytes of payload.
+    pub(super) fn load(&self) -> (u32, u64) {
+        let bytes = |claimed: &ClaimedMessage| claimed.message.payload.len() as u64;
+        let count = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+        (count, self.messages.values().map(bytes).sum())
+    }
+
     fn of(rows: &[PgRow], map: &TableMap, limit: usize, policy: &Policy<'_>) -> sqlx::Result<Self> {
         let mut holders = BTreeSet::new();
         let mut result = Vec::with_capacity(rows.len());

@@ -1,15 +1,19 @@
 //! Reading on at the end of the log, which is what a reader does nearly always: no look at locks nor at rows that wait, at failures
 //! only where there are some, more rows in one statement than a claim takes, and the next statement beside what is done with them.
+//!
+//! Rows that were read so are handed out once all ids that are open below them have been looked at in a later snapshot, which is one
+//! more statement for all rows of a read. So a transaction that stays open costs a backlog little.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use posthaste_core::store::{ClaimRequest, ClaimedMessage};
-use posthaste_sql::log::{Failure, Holder, LogRow, Policy};
+use posthaste_sql::log::{Failure, Holder, LogRow, Plan, Policy};
 use sqlx::Row;
 
 use super::Reader;
 use super::chunk::{Chunk, READ_BYTES, Wanted};
+use super::claim::Read;
 use super::error::LogResult;
 use super::read_ahead::ReadAhead;
 use super::reader_lock::shared_session;
@@ -31,6 +35,8 @@ const FAILURES_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Tail {
     /// The highest id below them.
     after: i64,
+    /// All ids that are open below them were looked at after they were read.
+    is_over_gaps: bool,
     rows: VecDeque<LogRow>,
     messages: VecDeque<ClaimedMessage>,
     /// How many rows are read next.
@@ -54,10 +60,23 @@ impl Tail {
         }
     }
 
-    /// How many rows a claim takes: those that go are counted, not those among them that stay back.
-    fn fitting(&self, request: &ClaimRequest) -> usize {
+    /// There are more rows beyond this id, which is the highest that was read.
+    pub(super) fn expect_more(&mut self, after: i64) {
+        self.clear();
+        self.after = after;
+        self.next_rows = self.next_rows.max(FIRST_ROWS);
+    }
+
+    /// Whether rows are here, or more were seen than were read.
+    fn is_expected(&self) -> bool {
+        !self.rows.is_empty() || self.next_rows > 0
+    }
+
+    /// How many rows a claim takes beside so many others with so many bytes: those that go are counted, not those among them
+    /// that stay back.
+    fn fitting(&self, request: &ClaimRequest, (mut count, mut bytes): (u32, u64)) -> usize {
         let is_ordered = Policy::of(&request.ordering).ordered;
-        let (mut count, mut bytes) = (0, 0);
+        let least = usize::from(count == 0);
         let fits = |(row, claimed): &(&LogRow, &ClaimedMessage)| {
             let stays_back = row.kept || (row.held && is_ordered);
             if !stays_back {
@@ -67,7 +86,7 @@ impl Tail {
             count <= request.limit && bytes <= request.max_bytes
         };
         let fitting = self.rows.iter().zip(&self.messages).take_while(fits).count();
-        fitting.max(1).min(self.rows.len())
+        fitting.max(least).min(self.rows.len())
     }
 
     /// Whether a claim takes more than there is, and there is more. What follows ids that were passed over is not read before
@@ -77,7 +96,7 @@ impl Tail {
             return !has_read;
         }
         let count = self.rows.len();
-        let is_too_few = count < request.limit as usize && self.fitting(request) == count;
+        let is_too_few = count < request.limit as usize && self.fitting(request, (0, 0)) == count;
         is_too_few && self.may_go_on()
     }
 
@@ -93,10 +112,11 @@ impl Tail {
     fn is_backlog(&self, is_ordered: bool) -> bool {
         let next_bytes = u64::from(self.next_rows).saturating_mul(self.row_bytes);
         let is_large = self.next_rows >= MAX_ROWS || next_bytes >= READ_BYTES;
-        is_large && self.may_go_on() && !(is_ordered && self.rows.iter().any(|row| row.held))
+        is_large && !self.rows.is_empty() && !(is_ordered && self.rows.iter().any(|row| row.held))
     }
 
     fn take_in(&mut self, chunk: Chunk, now: Instant) {
+        self.is_over_gaps = false;
         if chunk.beside_failures {
             self.failures_at = Some(now);
             return;
@@ -140,11 +160,14 @@ impl Reader {
         let recent = |at: Instant| now.duration_since(at) < FAILURES_INTERVAL;
         let beside_failures = session.tail.failures_at.is_some_and(recent);
         let hi = session.reader.gaps().hi();
-        if beside_failures || !session.reader.only_tail() || session.tail.after != hi {
+        if beside_failures || !session.reader.may_append() || session.tail.after != hi {
             session.tail.clear();
         }
-        let suspicious = !session.reader.suspects.is_empty();
-        if suspicious || beside_failures || !session.reader.only_tail() || !session.reader.has_room() {
+        let has_gaps = session.reader.gaps().first().is_some();
+        // Without a backlog one statement for the gaps and the tail is less than two.
+        let is_worth_it = !has_gaps || session.tail.is_expected();
+        let may_append = session.reader.may_append() && session.reader.has_room();
+        if !session.reader.suspects.is_empty() || beside_failures || !may_append || !is_worth_it {
             session.tail.ahead.rest_if_unused(now);
             return Ok(None);
         }
@@ -157,39 +180,91 @@ impl Reader {
                 return Ok(None);
             }
         }
-        if !is_confirmed {
+        if has_gaps && session.tail.rows.is_empty() {
+            return Ok(None);
+        }
+        let look = if has_gaps && !session.tail.is_over_gaps {
+            Some(self.look_at_gaps(session, request, now).await?)
+        } else {
+            None
+        };
+        if !is_confirmed && look.is_none() {
             // Whoever has lost the lock hands out nothing more, and it may be lost since the last read of its own.
             self.confirm_reader(session).await?;
         }
-        let count = session.tail.fitting(request);
-        let Some(last) = count.checked_sub(1).map(|last| session.tail.rows[last].id) else {
+        let count = match &look {
+            None => session.tail.fitting(request, (0, 0)),
+            Some((_, read)) if read.is_whole() => session.tail.fitting(request, read.load()),
+            Some(_) => 0,
+        };
+        let last = count.checked_sub(1).map(|last| session.tail.rows[last].id);
+        if look.is_none() && last.is_none() {
             return Ok(Some(Vec::new()));
-        };
-        let holders = if session.reader.passes_over(last, count) {
-            self.holders(session).await?
-        } else {
-            BTreeSet::new()
-        };
-        self.write_ahead(session, last, now).await?;
-        // Nothing is waited for from here on, so that a call that is cut short has taken nothing.
-        let tail = &mut session.tail;
-        let rows: Vec<LogRow> = take_first(&mut tail.rows, count);
-        let mut messages: Vec<ClaimedMessage> = take_first(&mut tail.messages, count);
-        tail.after = last;
-        let sorted = session.reader.append(&rows, &holders, request.token, lanes);
-        if sorted.handed_out.len() < rows.len() {
-            let mut goes = sorted.handed_out.iter().peekable();
-            let mut rows = rows.iter();
-            messages.retain(|_| rows.next().is_some_and(|row| goes.next_if_eq(&&row.id).is_some()));
         }
-        for id in sorted.park {
+        let passed_over = last.is_some_and(|last| session.reader.passes_over(last, count));
+        let holders = match &look {
+            Some((_, read)) => read.result.holders.clone(),
+            None if passed_over => self.holders(session).await?,
+            None => BTreeSet::new(),
+        };
+        if let Some(last) = last {
+            self.write_ahead(session, last, now).await?;
+        }
+        // Nothing is waited for from here on, so that a call that is cut short has taken nothing.
+        let mut messages = Vec::new();
+        let mut park = Vec::new();
+        if let Some((plan, mut read)) = look {
+            let ordered = Policy::of(&request.ordering).ordered;
+            let sorted = session.reader.read(&plan, &read.result, request.token, ordered);
+            session.tail.is_over_gaps = read.is_whole();
+            messages = read.take(&sorted.handed_out);
+            park = sorted.park;
+        }
+        // What waits or failed below is written down before anything follows it.
+        let goes_on = park.is_empty() && session.reader.may_append();
+        if let Some(last) = last.filter(|_| goes_on) {
+            let tail = &mut session.tail;
+            let rows: Vec<LogRow> = take_first(&mut tail.rows, count);
+            let mut appended: Vec<ClaimedMessage> = take_first(&mut tail.messages, count);
+            (tail.after, tail.is_over_gaps) = (last, tail.is_over_gaps && !passed_over);
+            let sorted = session.reader.append(&rows, &holders, request.token, lanes);
+            if sorted.handed_out.len() < rows.len() {
+                let mut goes = sorted.handed_out.iter().peekable();
+                let mut rows = rows.iter();
+                appended.retain(|_| rows.next().is_some_and(|row| goes.next_if_eq(&&row.id).is_some()));
+            }
+            park.extend(sorted.park);
+            if messages.is_empty() {
+                messages = appended;
+            } else {
+                messages.append(&mut appended);
+            }
+        }
+        for id in park {
             session.reader.window.fail(Failure::parked(id));
         }
         if messages.is_empty() {
             // Else the next call writes them down: this one would be cut short with rows in its hands.
             say_refused(&self.flush(session, &[], now).await?.refused);
         }
+        if messages.is_empty() && (!goes_on || last.is_none()) {
+            // There may be more below.
+            return Ok(None);
+        }
         Ok(Some(messages))
+    }
+
+    /// Reads all ids below the tail that are open, as far as a claim takes what is found there.
+    async fn look_at_gaps(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        now: Instant,
+    ) -> LogResult<(Plan, Read)> {
+        let plan = session.reader.plan_known(now, request.limit as usize);
+        let plan = plan.pipelined(request.pipelined);
+        let read = self.read_plan(session, request, &plan, request.limit).await?;
+        Ok((plan, read))
     }
 
     /// Reads on, or takes what was read ahead; says whether it was the reader's own connection that read.
@@ -221,7 +296,6 @@ impl Reader {
         } else if tail.is_backlog(Policy::of(&request.ordering).ordered)
             && let Some(last) = tail.rows.back()
         {
-            // No id below these is open, so none is when the next ones are read.
             let wanted = wanted(last.id, tail.rows_to_read(request.limit));
             tail.ahead.begin(&self.log, self.shard.as_ref(), wanted, lease, now);
         } else {

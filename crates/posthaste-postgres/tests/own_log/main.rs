@@ -19,6 +19,7 @@ mod fixture;
 mod generations;
 mod hold_ups;
 mod nobody_reads;
+mod open_transactions;
 mod read_ahead;
 mod restarts;
 mod server_work;

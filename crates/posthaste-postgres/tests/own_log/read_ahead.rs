@@ -47,8 +47,12 @@ impl Log {
     }
 
     pub(crate) async fn enqueue_backlog(&self) {
-        for first in (0..ROWS).step_by(5_000) {
-            self.enqueue(numbered(first..first + 5_000)).await;
+        self.enqueue_backlog_from(0, ROWS).await;
+    }
+
+    pub(crate) async fn enqueue_backlog_from(&self, first: usize, end: usize) {
+        for first in (first..end).step_by(5_000) {
+            self.enqueue(numbered(first..end.min(first + 5_000))).await;
         }
     }
 

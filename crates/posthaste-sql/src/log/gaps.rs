@@ -85,8 +85,8 @@ impl Gaps {
     }
 
     /// All ids that may still come. Every read has to look at all of them, in the one snapshot in which it looks at the
-    /// tail: if it left out those whose holders seem to be at work, it could find a transaction's second row and not its
-    /// first.
+    /// tail or in a later one: if it left out those whose holders seem to be at work, it could find a transaction's second
+    /// row and not its first.
     pub fn ids(&self) -> Ranges {
         let mut all = self.left_open.clone();
         for ranges in self.by_holders.values() {

@@ -243,10 +243,10 @@ impl LogReader {
         self.window.behind() < LOOK_AHEAD
     }
 
-    /// Whether everything that may go next lies beyond the highest id that was read, so that [`LogReader::append`] will do:
-    /// nothing below it waits or may still come, and there is no bound.
-    pub fn only_tail(&self) -> bool {
-        self.bound.is_none() && self.gaps.first().is_none() && !self.window.has_waiting()
+    /// Whether rows beyond the highest id that was read may be handed out by [`LogReader::append`]: nothing below it waits, and
+    /// there is no bound.
+    pub fn may_append(&self) -> bool {
+        self.bound.is_none() && !self.window.has_waiting()
     }
 
     /// What to read next, for a batch of at most `limit` rows. A read may look at more of them.
@@ -260,7 +260,7 @@ impl LogReader {
         plan
     }
 
-    /// The same without the tail.
+    /// The same without the tail: rows that wait, and all ids that are open.
     pub fn plan_known(&self, now: Instant, limit: usize) -> Plan {
         let free = self.window.free(now, limit);
         let mut ids = self.gaps.ids();
@@ -302,9 +302,8 @@ impl LogReader {
     /// be all that it had up to the last of them, and the holders must have been looked up after it was taken; they are
     /// needed only if ids are passed over.
     ///
-    /// Such a read says nothing about ids that are open, so it closes none. That later reads look at these in the snapshot
-    /// in which they look at the tail holds here as well if no id was open, nor passed over by rows before these, when that
-    /// snapshot was taken.
+    /// Such a read says nothing about ids that are open, so it closes none. If there are any, [`LogReader::plan_known`] must
+    /// have been read in a later snapshot, whole, and taken in before: whatever is visible beside these rows is found there.
     pub fn append(
         &mut self,
         rows: &[LogRow],
