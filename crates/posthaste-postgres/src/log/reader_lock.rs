@@ -203,6 +203,7 @@ impl Reader {
             stored,
             storing: None,
             stored_at: now,
+            unstored: 0,
             keeping: Keeping::of(saved),
             guard: CrashGuard::default(),
             idle_limit: lease,

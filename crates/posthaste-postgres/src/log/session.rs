@@ -19,6 +19,9 @@ use super::{Shard, of_shard};
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
 
+/// And at least once for so many deliveries: what was settled since is repeated after a crash, beside what was in flight.
+const MAX_UNSTORED: u32 = 10_000;
+
 /// How often it is said that the reader waits for its cursor.
 const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -58,6 +61,8 @@ pub(super) struct Session {
     /// What may have been stored: its answer did not come.
     pub(super) storing: Option<i64>,
     pub(super) stored_at: Instant,
+    /// Deliveries since then.
+    pub(super) unstored: u32,
     /// Where the rest of what this reader knows is kept for a successor.
     pub(super) keeping: Keeping,
     pub(super) guard: CrashGuard,
@@ -274,7 +279,8 @@ impl Reader {
     pub(super) async fn checkpoint(&self, session: &mut Session, at_rest: bool, now: Instant) -> LogResult<()> {
         let lately = now.duration_since(session.stored_at) < CURSOR_INTERVAL;
         // Among suspects it has to be known which of them was in flight.
-        if lately && !at_rest && !session.reader.is_at_bound() && !session.guard.is_trying {
+        let few = session.unstored < MAX_UNSTORED;
+        if lately && few && !at_rest && !session.reader.is_at_bound() && !session.guard.is_trying {
             return Ok(());
         }
         let handed_out = session.handing_out(session.reader.gaps().hi());
@@ -355,6 +361,7 @@ impl Reader {
                     || session.tries_suspected();
                 session.guard.reach = handing_out.reach.unwrap_or(i64::MIN);
                 (session.stored, session.storing, session.stored_at) = (position, None, now);
+                session.unstored = 0;
                 Ok(())
             }
             Err(error) if error.is_refusal() => self.keep_nowhere(session, error, (position, moved), now).await,
@@ -384,6 +391,7 @@ impl Reader {
         session.storing = Some(position);
         move_cursor(session.connection()?, &self.statements, self.shard.as_ref(), position).await?;
         (session.stored, session.storing, session.stored_at) = (position, None, now);
+        session.unstored = 0;
         self.bound(session);
         Ok(())
     }

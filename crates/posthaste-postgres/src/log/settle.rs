@@ -32,6 +32,7 @@ impl Session {
             let (id, token) = (settlement.id, settlement.token);
             let delivered = settlement.verdict == Verdict::Delivered;
             if delivered && id.number().is_some_and(|row| self.reader.window.deliver(row, token)) {
+                self.unstored = self.unstored.saturating_add(1);
                 continue;
             }
             let held = |row: &i64| self.reader.window.is_held(*row, token);

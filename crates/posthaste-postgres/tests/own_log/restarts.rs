@@ -52,3 +52,24 @@ async fn a_successor_repeats_nothing_that_was_settled_beside_an_open_transaction
     assert_eq!(payloads(&claim_once_free(&successor).await), ["late"]);
     successor.store.close().await.unwrap();
 }
+
+/// At full speed a quarter of a second is tens of thousands of messages.
+#[tokio::test]
+async fn a_successor_repeats_nothing_of_the_many_that_were_settled_a_moment_ago() {
+    const MANY: usize = 12_000;
+    let log = Log::fresh().await;
+    log.enqueue_backlog_from(0, MANY + 10).await;
+    let token = LeaseToken::new();
+    let claimed = log.claim_as(token, u32::try_from(MANY).unwrap()).await;
+    assert_eq!(claimed.len(), MANY);
+    log.settle_all(token, &claimed).await;
+    let in_flight = log.claim(1).await;
+    let successor = log.after_a_crash();
+    let again = claim_once_free(&successor).await;
+    assert_eq!(
+        payloads(&again)[..1],
+        payloads(&in_flight),
+        "what was in flight, and nothing before it"
+    );
+    successor.store.close().await.unwrap();
+}
