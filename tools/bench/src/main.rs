@@ -15,6 +15,7 @@ mod goals;
 mod layout;
 mod micro;
 mod output;
+mod pace;
 mod plain_insert;
 mod process;
 mod processes;
