@@ -25,6 +25,7 @@ mod run;
 mod series;
 mod server;
 mod serving;
+mod shuffled;
 mod suites;
 mod tally;
 mod worker;

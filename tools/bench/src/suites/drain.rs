@@ -1,13 +1,12 @@
 //! Every arm empties a backlog into every sink, in random order.
 
-use rand::seq::SliceRandom;
-
 use crate::arm::{self, Arm, How};
 use crate::bench::Bench;
 use crate::brokers::SinkKind;
 use crate::extent::Extent;
 use crate::results::{Results, progress};
 use crate::run::{Drain, Measured};
+use crate::shuffled::shuffled;
 
 pub(crate) const SUITE: &str = "drain";
 pub(crate) const SPEED: &str = "messages/s";
@@ -43,8 +42,7 @@ pub(crate) async fn run(bench: &Bench, sinks: &[SinkKind], only: &[String], resu
         warm_up(bench, results).await;
     }
     for round in 0..bench.extent.rounds {
-        drains.shuffle(&mut rand::rng());
-        for drain in &drains {
+        for drain in shuffled(&drains) {
             match bench.drain(drain).await {
                 Ok(measured) => add(results, drain, round, &measured),
                 Err(error) => results.void(&error),
