@@ -63,6 +63,8 @@ async fn warm_up(bench: &Bench, results: &mut Results) {
 /// Enough to take a second or more, and no more than the mock keeps.
 fn rows(extent: Extent, arm: &Arm, sink: SinkKind) -> u32 {
     match sink {
+        // As many as the log that it is compared with: what does not depend on their number weighs the same in both.
+        SinkKind::Kafka if arm.how == How::Debezium => extent.pick(20_000, 300_000),
         SinkKind::Null if arm.is_fast() => extent.pick(100_000, 1_000_000),
         SinkKind::Kafka if arm.is_fast() => extent.pick(20_000, 300_000),
         SinkKind::Mock if arm.is_fast() => extent.pick(20_000, 150_000),
