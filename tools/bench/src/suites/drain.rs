@@ -9,6 +9,7 @@ use crate::run::{Drain, Measured};
 use crate::shuffled::shuffled;
 
 pub(crate) const SUITE: &str = "drain";
+pub(crate) const ROWS: &str = "rows";
 pub(crate) const SPEED: &str = "messages/s";
 pub(crate) const RELAY_CPU: &str = "relay, CPU s per 100 k";
 pub(crate) const POSTGRES_CPU: &str = "PostgreSQL, CPU s per 100 k";
@@ -80,6 +81,7 @@ fn add(results: &mut Results, drain: &Drain, round: u32, measured: &Measured) {
     ));
     let per_100k = |cpu| Measured::per_100k(cpu, &drain.workload);
     for (measure, value) in [
+        (ROWS, f64::from(drain.workload.rows)),
         (SPEED, measured.messages_per_second),
         (RELAY_CPU, per_100k(measured.relay_cpu)),
         (POSTGRES_CPU, per_100k(measured.postgres_cpu)),
