@@ -167,6 +167,12 @@ impl Goals<'_> {
                 self.at_least(what, 0.8, ratio);
             }
         }
+        let (arm, size) = (enqueue::SHARDED, enqueue::SHARDED_SIZE);
+        let ratio = self.ratio(enqueue::SUITE, enqueue::SPEED, |ours| {
+            enqueue::subject(arm, size, !ours)
+        });
+        let what = format!("{arm}, enqueue of {size} at a time, of a plain insert");
+        self.for_comparison(&what, ratio);
     }
 
     fn at_least(&mut self, what: impl Into<String>, limit: f64, measured: Option<Series>) {
