@@ -137,6 +137,9 @@ impl Goals<'_> {
         let repetitions = self.results.find(kill::SUITE, "log", kill::REPETITIONS).cloned();
         let what = "log, repetitions after a kill beside an open transaction (at most those in flight)";
         self.at_most(what, f64::from(LOG_IN_FLIGHT), repetitions);
+        let share = self.results.find(kill::SUITE, kill::LOG_AT_FULL_SPEED, kill::OF_BOUND);
+        let what = "log, repetitions after a kill at full speed, of those in flight and those settled since the last checkpoint";
+        self.at_most(what, 1.0, share.cloned());
     }
 
     fn latency(&mut self) {
