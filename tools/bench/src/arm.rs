@@ -26,7 +26,7 @@ pub(crate) enum How {
     ClaimAndAcknowledge,
     /// `DELETE … SKIP LOCKED RETURNING`, publish, commit.
     DeleteReturning,
-    /// `SELECT … FOR UPDATE SKIP LOCKED`, publish, `UPDATE`, commit: a polling publisher.
+    /// `SELECT … FOR UPDATE SKIP LOCKED`, publish, `UPDATE`, commit: what polling publishers commonly do.
     LockedBatch,
     /// Read up to the oldest running transaction, publish, move the cursor.
     Watermark,
@@ -186,7 +186,12 @@ pub(crate) fn all() -> Vec<Arm> {
             Layout::Watermark,
             How::Watermark,
         ),
-        Arm::new("polling-peer", "polling publisher (peer)", Queue, LockedBatch),
+        Arm::new(
+            "polling-peer",
+            "hand-written polling publisher, after the common design",
+            Queue,
+            LockedBatch,
+        ),
         Arm::new("floor-select", "floor: bare SELECT", log, SelectOnly),
         Arm::new("floor-produce", "floor: bare producer", log, ProduceOnly),
         Arm::new(

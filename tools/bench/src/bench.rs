@@ -44,7 +44,9 @@ impl Bench {
             let (installed, brokers) = (self.debezium.as_ref(), brokers.as_ref());
             let installed = installed.context("there is no Debezium Server")?;
             let brokers = brokers.context("Debezium Server needs a broker")?;
-            return debezium::drain(&self.server, installed, database, brokers, drain).await;
+            // Java compiles while it works: only after so many rows does it do it at its full speed.
+            let warm_up = self.extent.pick(20_000, 100_000);
+            return debezium::drain(&self.server, installed, database, brokers, drain, warm_up).await;
         }
         if drain.shards > 1 {
             database.raise_shards(drain.shards).await?;

@@ -6,14 +6,17 @@ use anyhow::{Context, bail, ensure};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::metadata::{MetadataPartition, MetadataTopic};
+use rdkafka::metadata::MetadataTopic;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 use tokio::task::block_in_place;
+use tokio::time::sleep;
 
+use crate::pace::Pace;
 use crate::processes;
 use crate::tally::{Arrived, Tally};
 use crate::workload::{TOPIC, Workload, number_of};
@@ -76,6 +79,9 @@ impl Cluster {
 pub(crate) struct Brokers {
     pub(crate) bootstrap: String,
     pids: Vec<u32>,
+    /// Kept for the run, to ask where partitions end: a new client for each question would take more time than its answer.
+    consumer: BaseConsumer,
+    partitions: i32,
     start: Vec<i64>,
     /// Lives as long as the run.
     _mock: Option<MockCluster<'static, DefaultProducerContext>>,
@@ -97,9 +103,13 @@ impl Brokers {
                 (cluster.bootstrap.clone(), cluster.pids.clone(), None)
             }
         };
+        let consumer = consumer(&bootstrap)?;
+        let partitions = partitions(&consumer)?;
         let mut brokers = Self {
             bootstrap,
             pids,
+            consumer,
+            partitions,
             start: Vec::new(),
             _mock: mock,
         };
@@ -129,13 +139,28 @@ impl Brokers {
     /// Waits until so many records are there.
     pub(crate) async fn wait_for(&self, records: u64, timeout: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + timeout;
+        let mut pace = Pace::to(records);
         loop {
             let there = self.records()?;
             if there >= records {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "{there} of {records} records arrived");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = Instant::now();
+            ensure!(now < deadline, "{there} of {records} records arrived");
+            sleep(pace.pause(there, now)).await;
+        }
+    }
+
+    /// Waits until nothing arrives for so long.
+    pub(crate) async fn wait_until_at_rest(&self, rest: Duration) -> anyhow::Result<()> {
+        let mut records = self.records()?;
+        loop {
+            sleep(rest).await;
+            let now = self.records()?;
+            if now == records {
+                return Ok(());
+            }
+            records = now;
         }
     }
 
@@ -145,7 +170,7 @@ impl Brokers {
     }
 
     fn count(&self, workload: &Workload) -> anyhow::Result<Arrived> {
-        let consumer = self.consumer()?;
+        let consumer = consumer(&self.bootstrap)?;
         let mut assignment = TopicPartitionList::new();
         let mut left = 0;
         for (partition, (start, end)) in (0..).zip(self.start.iter().zip(self.ends()?)) {
@@ -163,23 +188,36 @@ impl Brokers {
         Ok(tally.arrived())
     }
 
+    /// Where each partition ends. By one request to each broker; for watermarks each partition would take two.
     fn ends(&self) -> anyhow::Result<Vec<i64>> {
-        block_in_place(|| {
-            let consumer = self.consumer()?;
-            let metadata = consumer.fetch_metadata(Some(TOPIC), REQUEST_TIMEOUT)?;
-            let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
-            let mut numbers: Vec<i32> = partitions.map(MetadataPartition::id).collect();
-            numbers.sort_unstable();
-            let end = |partition| consumer.fetch_watermarks(TOPIC, partition, REQUEST_TIMEOUT);
-            numbers.into_iter().map(|number| Ok(end(number)?.1)).collect()
-        })
+        let mut partitions = TopicPartitionList::new();
+        for partition in 0..self.partitions {
+            // In place of a time: the end.
+            partitions.add_partition_offset(TOPIC, partition, Offset::End)?;
+        }
+        let ends = block_in_place(|| self.consumer.offsets_for_times(partitions, REQUEST_TIMEOUT))?;
+        let end = |partition: &TopicPartitionListElem<'_>| {
+            partition.error()?;
+            match partition.offset() {
+                Offset::Offset(end) => Ok(end),
+                other => bail!("partition {} ends at {other:?}", partition.partition()),
+            }
+        };
+        ends.elements().iter().map(end).collect()
     }
+}
 
-    fn consumer(&self) -> anyhow::Result<BaseConsumer> {
-        let mut config = client(&self.bootstrap);
-        config.set("group.id", "bench").set("enable.auto.commit", "false");
-        Ok(config.create()?)
-    }
+/// How many partitions the topic has.
+fn partitions(consumer: &BaseConsumer) -> anyhow::Result<i32> {
+    let metadata = block_in_place(|| consumer.fetch_metadata(Some(TOPIC), REQUEST_TIMEOUT))?;
+    let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
+    Ok(i32::try_from(partitions.count())?)
+}
+
+fn consumer(bootstrap: &str) -> anyhow::Result<BaseConsumer> {
+    let mut config = client(bootstrap);
+    config.set("group.id", "bench").set("enable.auto.commit", "false");
+    Ok(config.create()?)
 }
 
 fn client(bootstrap: &str) -> ClientConfig {

@@ -23,7 +23,6 @@ use crate::workload::TOPIC;
 
 const START_TIMEOUT: Duration = Duration::from_mins(5);
 const WORK_TIMEOUT: Duration = Duration::from_mins(10);
-const WARM_UP_ROWS: u32 = 20_000;
 const SLOT: &str = "bench_debezium";
 
 /// Where Debezium Server is, and a Java that can run it.
@@ -41,6 +40,7 @@ pub(crate) async fn drain(
     database: &Database,
     brokers: &Brokers,
     drain: &Drain,
+    warm_up_rows: u32,
 ) -> anyhow::Result<Measured> {
     let home = std::env::temp_dir().join(&database.name);
     let mut conn = database.connect().await?;
@@ -48,18 +48,19 @@ pub(crate) async fn drain(
         let mut running = Running::start(installed, &home, database, brokers)?;
         running.wait_until_connected(&mut conn).await?;
         sqlx::query(include_str!("../queries/debezium_warm_up.sql"))
-            .bind(i64::from(WARM_UP_ROWS))
+            .bind(i64::from(warm_up_rows))
             .bind(i32::try_from(drain.workload.payload_bytes)?)
+            .bind(i64::from(drain.workload.keys))
             .execute(&mut conn)
             .await?;
-        brokers.wait_for(u64::from(WARM_UP_ROWS), START_TIMEOUT).await?;
+        brokers.wait_for(u64::from(warm_up_rows), START_TIMEOUT).await?;
         running.signal(Signal::SIGSTOP)?;
         fill(database, &mut conn, drain).await?;
 
         let before = Spent::now(server, database, &mut conn, Some(brokers)).await?;
         let (cpu, began_at) = (processes::cpu_time(running.pid), now_micros());
         running.signal(Signal::SIGCONT)?;
-        let records = u64::from(WARM_UP_ROWS) + u64::from(drain.workload.rows);
+        let records = u64::from(warm_up_rows) + u64::from(drain.workload.rows);
         brokers.wait_for(records, WORK_TIMEOUT).await?;
         let done = Done {
             finished_at: now_micros(),

@@ -137,6 +137,9 @@ impl Goals<'_> {
         let repetitions = self.results.find(kill::SUITE, "log", kill::REPETITIONS).cloned();
         let what = "log, repetitions after a kill beside an open transaction (at most those in flight)";
         self.at_most(what, f64::from(LOG_IN_FLIGHT), repetitions);
+        let share = self.results.find(kill::SUITE, kill::LOG_AT_FULL_SPEED, kill::OF_BOUND);
+        let what = "log, repetitions after a kill at full speed, of those in flight and those settled since the last checkpoint";
+        self.at_most(what, 1.0, share.cloned());
     }
 
     fn latency(&mut self) {
@@ -167,6 +170,12 @@ impl Goals<'_> {
                 self.at_least(what, 0.8, ratio);
             }
         }
+        let (arm, size) = (enqueue::SHARDED, enqueue::SHARDED_SIZE);
+        let ratio = self.ratio(enqueue::SUITE, enqueue::SPEED, |ours| {
+            enqueue::subject(arm, size, !ours)
+        });
+        let what = format!("{arm}, enqueue of {size} at a time, of a plain insert");
+        self.for_comparison(&what, ratio);
     }
 
     fn at_least(&mut self, what: impl Into<String>, limit: f64, measured: Option<Series>) {

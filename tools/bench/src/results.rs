@@ -25,13 +25,20 @@ pub(crate) struct Figure {
 }
 
 impl Results {
+    /// Says that a figure is going to be measured. Figures are shown in the order in which they are announced, where that in
+    /// which they are measured is random.
+    pub(crate) fn announce(&mut self, key: (&'static str, &str, &'static str)) {
+        self.figure(key);
+    }
+
     /// Adds the value of a round.
-    pub(crate) fn add(
-        &mut self,
-        (suite, subject, measure): (&'static str, &str, &'static str),
-        round: u32,
-        value: f64,
-    ) {
+    pub(crate) fn add(&mut self, key: (&'static str, &str, &'static str), round: u32, value: f64) {
+        let figure = self.figure(key);
+        figure.values.push(round, value);
+        figure.median = figure.values.median();
+    }
+
+    fn figure(&mut self, (suite, subject, measure): (&'static str, &str, &'static str)) -> &mut Figure {
         let is_it = |figure: &Figure| figure.suite == suite && figure.subject == subject && figure.measure == measure;
         let place = self.figures.iter().position(is_it).unwrap_or_else(|| {
             self.figures.push(Figure {
@@ -43,9 +50,7 @@ impl Results {
             });
             self.figures.len() - 1
         });
-        let figure = &mut self.figures[place];
-        figure.values.push(round, value);
-        figure.median = figure.values.median();
+        &mut self.figures[place]
     }
 
     pub(crate) fn find(&self, suite: &str, subject: &str, measure: &str) -> Option<&Series> {

@@ -72,10 +72,17 @@ pub(crate) async fn fill_warm_up(conn: &mut PgConnection, drain: &Drain) -> anyh
     drain.arm.layout.fill(conn, &drain.workload, (first, 0)).await
 }
 
+/// Rows of one transaction of the backlog. The server's logical decoding keeps them in memory (`logical_decoding_work_mem`);
+/// a larger transaction would go to disk and back.
+const FILL_ROWS: u32 = 50_000;
+
 /// Writes the backlog.
 pub(crate) async fn fill(database: &Database, conn: &mut PgConnection, drain: &Drain) -> anyhow::Result<()> {
-    let rows = (1, i64::from(drain.workload.rows));
-    drain.arm.layout.fill(conn, &drain.workload, rows).await?;
+    for first in (1..=drain.workload.rows).step_by(FILL_ROWS as usize) {
+        let last = drain.workload.rows.min(first + FILL_ROWS - 1);
+        let rows = (i64::from(first), i64::from(last));
+        drain.arm.layout.fill(conn, &drain.workload, rows).await?;
+    }
     database.settle_down(conn).await
 }
 

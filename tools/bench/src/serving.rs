@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use tokio::time::sleep;
 
 use crate::arm::Arm;
 use crate::bench::Bench;
@@ -23,8 +22,11 @@ const MOST_ROWS: u32 = 2_000_000;
 /// How long the last rows may take.
 const DELIVERY_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Longer than the lease of a claim, after which another relay takes over.
-const REST: Duration = Duration::from_secs(35);
+/// How long nothing must arrive after a kill before all has. What a relay of a queue had claimed is sent again when its lease
+/// has ended; the rows of a log are, as soon as its connection is gone.
+pub(crate) fn rest(arm: &Arm) -> Duration {
+    Duration::from_secs(if arm.layout.is_log() { 10 } else { 35 })
+}
 
 /// A database, brokers within this process, a relay between them, and applications.
 pub(crate) struct Serving<'a> {
@@ -73,18 +75,10 @@ impl<'a> Serving<'a> {
         self.brokers.wait_for(records, DELIVERY_TIMEOUT).await
     }
 
-    /// Waits until nothing has arrived for longer than a lease lasts, and no less than was committed.
+    /// Waits until nothing more is to come, and no less than was committed.
     pub(crate) async fn wait_until_at_rest(&self) -> anyhow::Result<()> {
         self.wait_until_delivered().await?;
-        let mut records = self.brokers.records()?;
-        loop {
-            sleep(REST).await;
-            let now = self.brokers.records()?;
-            if now == records {
-                return Ok(());
-            }
-            records = now;
-        }
+        self.brokers.wait_until_at_rest(rest(&self.drain.arm)).await
     }
 
     /// Ends everything. Returns what the relay has done, and what arrived.
@@ -100,7 +94,8 @@ impl<'a> Serving<'a> {
     }
 }
 
-async fn serve(order: &WorkOrder) -> anyhow::Result<WorkerProcess> {
+/// Starts a relay that goes on until it is told to stop.
+pub(crate) async fn serve(order: &WorkOrder) -> anyhow::Result<WorkerProcess> {
     let mut worker = WorkerProcess::start(order).await?;
     worker.go().await?;
     Ok(worker)

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::arm;
 use crate::brokers::SinkKind;
 use crate::goals::{Goal, Limit};
-use crate::output::number::number;
+use crate::output::number::{count, number};
 use crate::output::setting::Setting;
 use crate::results::Results;
 use crate::series::Series;
@@ -91,11 +91,13 @@ fn write_drains(out: &mut String, results: &Results, sink: SinkKind) -> std::fmt
     writeln!(out, "### Drain, PostgreSQL → {}\n", sink.title())?;
     writeln!(
         out,
-        "| | messages/s | CPU s per 100 k: relay | PostgreSQL | brokers | peak MiB | WAL bytes | dead tuples |\n\
-         |---|---|---|---|---|---|---|---|"
+        "| | rows | messages/s | CPU s per 100 k: relay | PostgreSQL | brokers | peak MiB | WAL bytes | dead tuples |\n\
+         |---|---|---|---|---|---|---|---|---|"
     )?;
     for arm in arms {
         write!(out, "| {} (`{}`) |", arm.title, arm.name)?;
+        let of = |measure| value(arm.name, measure).and_then(Series::median);
+        write!(out, " {} |", of(drain::ROWS).map_or_else(|| "–".to_owned(), count))?;
         write!(out, " {} |", shown(value(arm.name, drain::SPEED)))?;
         for measure in [
             drain::RELAY_CPU,
@@ -105,8 +107,7 @@ fn write_drains(out: &mut String, results: &Results, sink: SinkKind) -> std::fmt
             drain::WAL,
             drain::DEAD_TUPLES,
         ] {
-            let median = value(arm.name, measure).and_then(Series::median);
-            write!(out, " {} |", median.map_or_else(|| "–".to_owned(), number))?;
+            write!(out, " {} |", of(measure).map_or_else(|| "–".to_owned(), number))?;
         }
         writeln!(out)?;
     }

@@ -9,6 +9,11 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
+/// Of what there are only whole ones.
+pub(super) fn count(value: f64) -> String {
+    grouped(&format!("{value:.0}"))
+}
+
 fn grouped(digits: &str) -> String {
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {

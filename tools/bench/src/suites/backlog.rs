@@ -3,9 +3,9 @@
 use crate::arm;
 use crate::bench::Bench;
 use crate::brokers::SinkKind;
-use crate::results::{Results, progress};
+use crate::results::Results;
 use crate::run::Drain;
-use crate::suites::drain::SPEED;
+use crate::suites::rounds;
 
 pub(crate) const SUITE: &str = "backlog";
 const SMALL: u32 = 10_000;
@@ -20,20 +20,12 @@ pub(crate) async fn run(bench: &Bench, results: &mut Results) {
         ("log", bench.extent.pick(200_000, 5_000_000)),
         ("queue", bench.extent.pick(50_000, 500_000)),
     ];
-    for round in 0..bench.extent.rounds {
-        for (name, large) in arms {
-            let arm = arm::find(name).expect("an arm of ours");
-            for rows in [SMALL, large] {
-                let drain = Drain::new(arm, SinkKind::Null, rows);
-                match bench.drain(&drain).await {
-                    Ok(measured) => {
-                        let speed = measured.messages_per_second;
-                        progress(&format!("backlog, {name}, {rows} rows: {speed:.0} messages/s"));
-                        results.add((SUITE, &subject(name, rows == large), SPEED), round, speed);
-                    }
-                    Err(error) => results.void(&error),
-                }
-            }
+    let mut drains = Vec::new();
+    for (name, large) in arms {
+        let arm = arm::find(name).expect("an arm of ours");
+        for rows in [SMALL, large] {
+            drains.push((subject(name, rows == large), Drain::new(arm, SinkKind::Null, rows)));
         }
     }
+    rounds::run(bench, SUITE, &drains, results).await;
 }

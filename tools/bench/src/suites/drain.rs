@@ -1,15 +1,15 @@
 //! Every arm empties a backlog into every sink, in random order.
 
-use rand::seq::SliceRandom;
-
 use crate::arm::{self, Arm, How};
 use crate::bench::Bench;
 use crate::brokers::SinkKind;
 use crate::extent::Extent;
 use crate::results::{Results, progress};
 use crate::run::{Drain, Measured};
+use crate::shuffled::shuffled;
 
 pub(crate) const SUITE: &str = "drain";
+pub(crate) const ROWS: &str = "rows";
 pub(crate) const SPEED: &str = "messages/s";
 pub(crate) const RELAY_CPU: &str = "relay, CPU s per 100 k";
 pub(crate) const POSTGRES_CPU: &str = "PostgreSQL, CPU s per 100 k";
@@ -43,8 +43,7 @@ pub(crate) async fn run(bench: &Bench, sinks: &[SinkKind], only: &[String], resu
         warm_up(bench, results).await;
     }
     for round in 0..bench.extent.rounds {
-        drains.shuffle(&mut rand::rng());
-        for drain in &drains {
+        for drain in shuffled(&drains) {
             match bench.drain(drain).await {
                 Ok(measured) => add(results, drain, round, &measured),
                 Err(error) => results.void(&error),
@@ -65,6 +64,8 @@ async fn warm_up(bench: &Bench, results: &mut Results) {
 /// Enough to take a second or more, and no more than the mock keeps.
 fn rows(extent: Extent, arm: &Arm, sink: SinkKind) -> u32 {
     match sink {
+        // As many as the log that it is compared with: what does not depend on their number weighs the same in both.
+        SinkKind::Kafka if arm.how == How::Debezium => extent.pick(20_000, 300_000),
         SinkKind::Null if arm.is_fast() => extent.pick(100_000, 1_000_000),
         SinkKind::Kafka if arm.is_fast() => extent.pick(20_000, 300_000),
         SinkKind::Mock if arm.is_fast() => extent.pick(20_000, 150_000),
@@ -80,6 +81,7 @@ fn add(results: &mut Results, drain: &Drain, round: u32, measured: &Measured) {
     ));
     let per_100k = |cpu| Measured::per_100k(cpu, &drain.workload);
     for (measure, value) in [
+        (ROWS, f64::from(drain.workload.rows)),
         (SPEED, measured.messages_per_second),
         (RELAY_CPU, per_100k(measured.relay_cpu)),
         (POSTGRES_CPU, per_100k(measured.postgres_cpu)),

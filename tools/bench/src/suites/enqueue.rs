@@ -17,6 +17,11 @@ pub(crate) const SPEED: &str = "messages/s";
 /// Messages of one transaction.
 pub(crate) const SIZES: [u32; 3] = [1, 100, 5_000];
 
+/// The log with as many shards as four relays share.
+pub(crate) const SHARDED: &str = "log with four shards";
+/// Enough for messages of one transaction to go to each of them.
+pub(crate) const SHARDED_SIZE: u32 = 100;
+
 pub(crate) fn subject(arm: &str, size: u32, is_plain: bool) -> String {
     format!(
         "{arm}, {size} at a time, {}",
@@ -25,20 +30,37 @@ pub(crate) fn subject(arm: &str, size: u32, is_plain: bool) -> String {
 }
 
 pub(crate) async fn run(bench: &Bench, results: &mut Results) {
-    for (name, layout) in [("log", layout::log()), ("queue", Layout::Queue)] {
-        if let Err(error) = measure(bench, name, layout, results).await {
+    let mut cases = vec![
+        ("log", layout::log(), 1, &SIZES[..]),
+        ("queue", Layout::Queue, 1, &SIZES[..]),
+    ];
+    // An existing log is not divided.
+    if layout::native_log().is_some() {
+        cases.push((SHARDED, Layout::NativeLog, 4, &[SHARDED_SIZE]));
+    }
+    for (name, layout, shards, sizes) in cases {
+        if let Err(error) = measure(bench, name, (layout, shards), sizes, results).await {
             results.void(&error.context(format!("enqueue, {name}")));
         }
     }
 }
 
-async fn measure(bench: &Bench, name: &str, layout: Layout, results: &mut Results) -> anyhow::Result<()> {
+async fn measure(
+    bench: &Bench,
+    name: &str,
+    (layout, shards): (Layout, u32),
+    sizes: &[u32],
+    results: &mut Results,
+) -> anyhow::Result<()> {
     let database = bench.server.database(layout).await?;
+    if shards > 1 {
+        database.raise_shards(shards).await?;
+    }
     let outbox = AnyOutbox::new(layout, &database.pool())?;
     let mut conn = database.connect().await?;
     plain_insert::create_table(&mut conn, layout).await?;
     for round in 0..bench.extent.rounds {
-        for size in SIZES {
+        for &size in sizes {
             let calls = match size {
                 1 => bench.extent.pick(1_000, 5_000),
                 100 => bench.extent.pick(100, 500),

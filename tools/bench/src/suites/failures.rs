@@ -4,9 +4,9 @@ use crate::arm;
 use crate::bench::Bench;
 use crate::beside::Beside;
 use crate::brokers::SinkKind;
-use crate::results::{Results, progress};
+use crate::results::Results;
 use crate::run::Drain;
-use crate::suites::drain::SPEED;
+use crate::suites::rounds;
 
 pub(crate) const SUITE: &str = "failures";
 
@@ -15,26 +15,20 @@ pub(crate) fn subject(beside: Beside) -> String {
 }
 
 pub(crate) async fn run(bench: &Bench, results: &mut Results) {
-    for round in 0..bench.extent.rounds {
-        for beside in [
-            Beside::Nothing,
-            Beside::DeadLetters,
-            Beside::Waiting,
-            Beside::OpenTransaction,
-        ] {
-            let arm = arm::find("log").expect("an arm of ours");
-            let drain = Drain {
-                beside,
-                ..Drain::new(arm, SinkKind::Null, bench.extent.pick(100_000, 500_000))
-            };
-            match bench.drain(&drain).await {
-                Ok(measured) => {
-                    let (subject, speed) = (subject(beside), measured.messages_per_second);
-                    progress(&format!("failures, {subject}: {speed:.0} messages/s"));
-                    results.add((SUITE, &subject, SPEED), round, speed);
-                }
-                Err(error) => results.void(&error),
-            }
-        }
-    }
+    let arm = arm::find("log").expect("an arm of ours");
+    let rows = bench.extent.pick(100_000, 500_000);
+    let drains = [
+        Beside::Nothing,
+        Beside::DeadLetters,
+        Beside::Waiting,
+        Beside::OpenTransaction,
+    ];
+    let drains = drains.map(|beside| {
+        let drain = Drain {
+            beside,
+            ..Drain::new(arm, SinkKind::Null, rows)
+        };
+        (subject(beside), drain)
+    });
+    rounds::run(bench, SUITE, &drains, results).await;
 }

@@ -4,9 +4,9 @@ use crate::arm;
 use crate::bench::Bench;
 use crate::brokers::SinkKind;
 use crate::layout::{self, Layout};
-use crate::results::{Results, progress};
+use crate::results::Results;
 use crate::run::Drain;
-use crate::suites::drain::SPEED;
+use crate::suites::rounds;
 
 pub(crate) const SUITE: &str = "instances";
 
@@ -22,24 +22,17 @@ pub(crate) async fn run(bench: &Bench, results: &mut Results) {
             .not_run
             .push("instances: a mapped log has one reader".to_owned());
     }
-    for round in 0..bench.extent.rounds {
-        for name in ["queue"].into_iter().chain(log) {
-            let arm = arm::find(name).expect("an arm of ours");
-            for instances in [1, 2, 4] {
-                let drain = Drain {
-                    instances,
-                    shards: if arm.layout == Layout::NativeLog { 4 } else { 1 },
-                    ..Drain::new(arm, SinkKind::Mock, bench.extent.pick(20_000, 150_000))
-                };
-                match bench.drain(&drain).await {
-                    Ok(measured) => {
-                        let (subject, speed) = (subject(name, instances), measured.messages_per_second);
-                        progress(&format!("instances, {subject}: {speed:.0} messages/s"));
-                        results.add((SUITE, &subject, SPEED), round, speed);
-                    }
-                    Err(error) => results.void(&error),
-                }
-            }
+    let mut drains = Vec::new();
+    for name in ["queue"].into_iter().chain(log) {
+        let arm = arm::find(name).expect("an arm of ours");
+        for instances in [1, 2, 4] {
+            let drain = Drain {
+                instances,
+                shards: if arm.layout == Layout::NativeLog { 4 } else { 1 },
+                ..Drain::new(arm, SinkKind::Mock, bench.extent.pick(20_000, 150_000))
+            };
+            drains.push((subject(name, instances), drain));
         }
     }
+    rounds::run(bench, SUITE, &drains, results).await;
 }

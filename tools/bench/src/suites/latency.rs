@@ -6,10 +6,13 @@ use crate::arm;
 use crate::bench::Bench;
 use crate::results::{Results, progress};
 use crate::serving::{Serving, waits};
+use crate::shuffled::shuffled;
 
 pub(crate) const SUITE: &str = "latency";
 pub(crate) const P50: &str = "p50 ms";
 pub(crate) const P99: &str = "p99 ms";
+const MOST: &str = "transactions/s at most";
+const ARMS: [&str; 2] = ["log", "queue"];
 pub(crate) const LOADS: [u32; 3] = [10, 30, 60];
 
 pub(crate) fn subject(arm: &str, load: u32) -> String {
@@ -17,8 +20,15 @@ pub(crate) fn subject(arm: &str, load: u32) -> String {
 }
 
 pub(crate) async fn run(bench: &Bench, results: &mut Results) {
+    for name in ARMS {
+        results.announce((SUITE, name, MOST));
+        for load in LOADS {
+            results.announce((SUITE, &subject(name, load), P50));
+            results.announce((SUITE, &subject(name, load), P99));
+        }
+    }
     for round in 0..bench.extent.rounds {
-        for name in ["log", "queue"] {
+        for name in shuffled(ARMS) {
             if let Err(error) = measure(bench, name, round, results).await {
                 results.void(&error.context(format!("latency, {name}")));
             }
@@ -35,9 +45,9 @@ async fn measure(bench: &Bench, name: &str, round: u32, results: &mut Results) -
         .await?;
     serving.wait_until_delivered().await?;
     progress(&format!("latency, {name}: at most {most:.0} transactions/s"));
-    results.add((SUITE, name, "transactions/s at most"), round, most);
+    results.add((SUITE, name, MOST), round, most);
     let mut phases = Vec::new();
-    for load in LOADS {
+    for load in shuffled(LOADS) {
         let time = Duration::from_secs(bench.extent.pick(3, 15));
         let commits = serving.producers.at_rate(most * f64::from(load) / 100.0, time).await?;
         serving.wait_until_delivered().await?;

@@ -9,4 +9,5 @@ pub(crate) mod instances;
 pub(crate) mod kill;
 pub(crate) mod latency;
 pub(crate) mod open_transaction;
+mod rounds;
 pub(crate) mod snapshot;

@@ -93,12 +93,12 @@ impl Worker {
         match (self, order.task) {
             (Self::Relay(mut relay), Task::Drain) => {
                 let rows = u64::from(warm_up_rows) + u64::from(order.workload.rows);
-                let finished_at = relay.wait_for(rows).await?.at;
-                Ok((finished_at, relay.stop().await?))
+                relay.wait_for(rows).await?;
+                relay.stop().await
             }
             (Self::Relay(relay), Task::Share | Task::Serve) => {
                 expect(STOP).await?;
-                Ok((relay.answered().at, relay.stop().await?))
+                relay.stop().await
             }
             (Self::Loop(sink), Task::Drain) => {
                 loops::drain(how, pool, &sink, order.workload.rows).await?;

@@ -76,25 +76,23 @@ impl RunningRelay {
         Ok(())
     }
 
-    /// Waits until so many rows were answered since the start; returns when the last of them was.
-    pub(super) async fn wait_for(&mut self, rows: u64) -> anyhow::Result<Answered> {
+    /// Waits until so many rows were answered since the start.
+    pub(super) async fn wait_for(&mut self, rows: u64) -> anyhow::Result<()> {
         let enough = self.answered.wait_for(|answered| answered.rows >= rows);
         tokio::select! {
-            answered = enough => Ok(*answered?),
+            answered = enough => Ok(answered.map(drop)?),
             ended = &mut self.relay => bail!("the relay ended: {:?}", ended?),
         }
     }
 
-    /// What was answered so far.
-    pub(super) fn answered(&self) -> Answered {
-        *self.answered.borrow()
-    }
-
-    /// Ends the relay; returns when each row was acknowledged, if that was asked for.
-    pub(super) async fn stop(self) -> anyhow::Result<Vec<(u32, u64)>> {
+    /// Ends the relay; returns when the last row was answered, and when each of them was, if that was asked for. What is in
+    /// flight is answered before it ends.
+    pub(super) async fn stop(self) -> anyhow::Result<(u64, Vec<(u32, u64)>)> {
         self.stop.cancel();
         self.relay.await??;
-        Ok(self.acknowledged.as_ref().map(Acknowledged::take).unwrap_or_default())
+        let acknowledged = self.acknowledged.as_ref().map(Acknowledged::take);
+        let finished_at = self.answered.borrow().at;
+        Ok((finished_at, acknowledged.unwrap_or_default()))
     }
 }
 
