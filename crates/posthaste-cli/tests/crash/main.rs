@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod brokers;
 mod kafka;
 mod native_log;
 mod oracle;
