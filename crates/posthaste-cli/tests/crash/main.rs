@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod brokers;
 mod kafka;
 mod native_log;
 mod oracle;
@@ -19,10 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use posthaste_core::lifecycle::State;
-use posthaste_core::{AdminStore, Message, OutboxOptions};
 use posthaste_servers::{PgBouncer, PoolMode};
-use scenarios::{HotKey, POINTS, signal, survives_database_crashes, survives_deaths_at, survives_random_kills};
+use scenarios::{
+    ATTEMPTS, HotKey, POINTS, signal, survives_a_deadly_message, survives_database_crashes, survives_deaths_at,
+    survives_random_kills,
+};
 use sink::Sink;
 use sqlx::postgres::PgConnectOptions;
 use tables::Tables;
@@ -144,42 +146,6 @@ async fn a_key_with_nearly_all_of_the_backlog_does_not_starve_the_rest() {
 /// Proves B8 and pitfall 33.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_kills_the_process_dies_alone() {
-    let world = World::new().await;
-    for n in 0..30 {
-        world.transact(&format!("k{n}"), n, true).await.unwrap();
-    }
-    let poison = Message::new("poison", "{}");
-    let poison_id = poison.id;
-    let mut tx = world.pool.begin().await.unwrap();
-    world
-        .store()
-        .outbox(OutboxOptions::default())
-        .enqueue(&mut tx, poison)
-        .await
-        .unwrap();
-    tx.commit().await.unwrap();
-
-    let settings = [
-        ("FAILPOINTS", "poison=return"),
-        ("POSTHASTE_RELAY__RETRY__MAX_ATTEMPTS", "4"),
-    ];
-    // Whoever supervises relays starts them again, each time into the same trap.
-    let supervised = Arc::clone(&world);
-    let supervisor = tokio::spawn(async move {
-        loop {
-            supervised.start_relay(&settings).wait().await.unwrap();
-            supervised.has_killed(1);
-        }
-    });
-    world.drained().await;
-    supervisor.abort();
-    assert_eq!(
-        world.kills.load(Ordering::Relaxed),
-        4,
-        "it killed as many processes as it had attempts"
-    );
-    let record = world.store().show(poison_id).await.unwrap().unwrap();
-    assert_eq!(record.state, State::Dead);
-    let verdict = world.assert_sound().await;
-    assert_eq!(verdict.delivered, 30, "its neighbours were delivered");
+    // As many processes as it has attempts.
+    survives_a_deadly_message(Tables::Native, ATTEMPTS..=ATTEMPTS).await;
 }

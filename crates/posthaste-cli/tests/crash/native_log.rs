@@ -14,7 +14,8 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::scenarios::{
-    HotKey, LONG_LEASE, POINTS, signal, survives_database_crashes, survives_deaths_at, survives_random_kills,
+    ATTEMPTS, HotKey, LONG_LEASE, POINTS, signal, survives_a_deadly_message, survives_database_crashes,
+    survives_deaths_at, survives_random_kills,
 };
 use crate::tables::Tables;
 use crate::world::World;
@@ -129,6 +130,14 @@ async fn a_kill_repeats_nothing_that_was_settled_beside_an_open_transaction() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_database_may_crash_under_the_load_of_a_log() {
     survives_database_crashes(Tables::NativeLog { shards: 2 }).await;
+}
+
+/// It was not alone in the first that it killed, and counts an attempt only where it was.
+///
+/// Proves B8 and pitfall 33.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_kills_each_reader_of_a_log_dies_alone() {
+    survives_a_deadly_message(Tables::NativeLog { shards: 2 }, ATTEMPTS..=ATTEMPTS + 3).await;
 }
 
 /// Whatever was committed by now is delivered soon.

@@ -1,12 +1,13 @@
 //! What is done to relays, whatever tables they serve.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use posthaste_core::lifecycle::State;
 use posthaste_core::{Message, MessageId};
 use posthaste_servers::{PostgresServer, StopMode};
 use tokio::process::Child;
@@ -28,6 +29,9 @@ pub const POINTS: [&str; 6] = [
 /// For relays that are not killed. What is handed over before it ends was handed over and not just left, and a machine that
 /// has much else to do does not make it end.
 pub const LONG_LEASE: [(&str, &str); 1] = [("POSTHASTE_RELAY__LEASE", "60s")];
+
+/// What a message has of them that kills whoever touches it.
+pub const ATTEMPTS: usize = 4;
 
 /// The messages of a hot key.
 const HOT: usize = 4_950;
@@ -128,6 +132,47 @@ pub async fn survives_database_crashes(tables: Tables) {
         log.matches("claiming failed").count() <= 3 * 2 * 2,
         "said more than once per outage:\n{log}"
     );
+}
+
+/// A message kills each relay that has it in its hands. It is given up after so many deaths, and all others are delivered,
+/// before it in the tables and behind it, of its key too.
+pub async fn survives_a_deadly_message(tables: Tables, deaths: RangeInclusive<usize>) {
+    const BEFORE: i64 = 15;
+    const ALL: i64 = 30;
+    let world = World::over(tables).await;
+    for n in 0..BEFORE {
+        world.transact(&format!("k{n}"), n, true).await.unwrap();
+    }
+    let poison = Message::new("poison", "{}").key("k0");
+    let poison_id = poison.id;
+    let mut tx = world.pool.begin().await.unwrap();
+    world.enqueue(&mut tx, vec![poison]).await.unwrap();
+    tx.commit().await.unwrap();
+    for n in BEFORE..ALL {
+        world.transact(&format!("k{}", n - BEFORE), n, true).await.unwrap();
+    }
+
+    let attempts = ATTEMPTS.to_string();
+    // Whoever supervises relays starts them again, each time into the same trap.
+    let supervised = Arc::clone(&world);
+    let supervisor = tokio::spawn(async move {
+        let settings = [
+            ("FAILPOINTS", "poison=return"),
+            ("POSTHASTE_RELAY__RETRY__MAX_ATTEMPTS", attempts.as_str()),
+        ];
+        loop {
+            supervised.start_relay(&settings).wait().await.unwrap();
+            supervised.has_killed(1);
+        }
+    });
+    world.drained().await;
+    supervisor.abort();
+    let died = world.kills.load(Ordering::Relaxed);
+    assert!(deaths.contains(&died), "it killed {died} processes\n{}", world.log());
+    let record = world.admin().show(poison_id).await.unwrap().unwrap();
+    assert_eq!((record.state, record.attempts as usize), (State::Dead, ATTEMPTS));
+    assert_eq!(world.dead().await, 1, "it died alone");
+    world.assert_sound().await;
 }
 
 /// A backlog that is nearly all of one key.

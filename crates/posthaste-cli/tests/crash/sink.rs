@@ -1,5 +1,8 @@
 //! Where relays deliver, and what arrived there.
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -72,11 +75,22 @@ impl Sink {
     pub async fn deliveries(&self, dir: &Path) -> Vec<MessageId> {
         match self {
             Self::File => read_file(&file(dir)),
-            Self::Kafka { brokers, topic } => {
-                let (brokers, topic) = (brokers.clone(), topic.clone());
-                let reading = tokio::task::spawn_blocking(move || read_topic(&brokers, &topic));
-                reading.await.unwrap()
-            }
+            Self::Kafka { brokers, topic } => Self::received(brokers, topic).await,
+        }
+    }
+
+    /// The ids that arrived in a topic, in the order of each partition.
+    pub async fn received(brokers: &str, topic: &str) -> Vec<MessageId> {
+        let (brokers, topic) = (brokers.to_owned(), topic.to_owned());
+        let reading = tokio::task::spawn_blocking(move || read_topic(&brokers, &topic));
+        reading.await.unwrap()
+    }
+
+    /// What counts the deliveries as they come. While brokers do not answer it stands still.
+    pub fn counter(&self, dir: &Path) -> Box<dyn FnMut() -> usize + Send> {
+        match self {
+            Self::File => Box::new(lines_of(file(dir))),
+            Self::Kafka { brokers, topic } => Box::new(records_of(brokers, topic.clone())),
         }
     }
 }
@@ -93,6 +107,37 @@ fn read_file(path: &Path) -> Vec<MessageId> {
         .filter_map(|line| serde_json::from_str::<Line>(line).ok())
         .map(|line| line.id)
         .collect()
+}
+
+/// Counts the lines of a file that may not be there yet.
+fn lines_of(path: PathBuf) -> impl FnMut() -> usize {
+    let (mut open, mut lines, mut buffer) = (None, 0, Vec::new());
+    move || {
+        if open.is_none() {
+            open = File::open(&path).ok();
+        }
+        if let Some(open) = &mut open {
+            buffer.clear();
+            open.read_to_end(&mut buffer).unwrap();
+            lines += buffer.split(|byte| *byte == b'\n').count() - 1;
+        }
+        lines
+    }
+}
+
+/// Counts the records of a topic.
+fn records_of(brokers: &str, topic: String) -> impl FnMut() -> usize + use<> {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    let consumer: BaseConsumer = client(brokers).create().unwrap();
+    let mut ends = HashMap::new();
+    move || {
+        for partition in 0..PARTITIONS {
+            if let Ok((_, end)) = consumer.fetch_watermarks(&topic, partition, TIMEOUT) {
+                ends.insert(partition, usize::try_from(end).unwrap());
+            }
+        }
+        ends.values().sum()
+    }
 }
 
 fn client(brokers: &str) -> ClientConfig {

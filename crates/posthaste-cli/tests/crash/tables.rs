@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use posthaste_core::enqueue::{EnqueueError, Enqueued};
-use posthaste_core::store::{OutboxStats, RelayStore, SchemaStore, StoreError};
+use posthaste_core::store::{AdminStore, OutboxStats, RelayStore, SchemaStore, StoreError};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{Message, OutboxOptions};
 use posthaste_postgres::{PostgresLogStore, PostgresStore};
@@ -124,6 +124,14 @@ impl Store {
         match self {
             Self::Rows(store) => store.outbox(options).enqueue_all(tx, messages).await,
             Self::Log(store) => store.outbox(options).enqueue_all(tx, messages).await,
+        }
+    }
+
+    /// An operator's verbs.
+    pub fn admin(&self) -> &dyn AdminStore {
+        match self {
+            Self::Rows(store) => store,
+            Self::Log(store) => store,
         }
     }
 

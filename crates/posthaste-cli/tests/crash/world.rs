@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use posthaste_core::{EnqueueError, Enqueued, Message, MessageId};
+use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId};
 use posthaste_postgres::{LogTables, PostgresStore};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Row};
@@ -76,12 +76,12 @@ impl World {
 
     /// An outbox on the server that all tests share.
     pub async fn with_sink(sink: Sink) -> Arc<Self> {
-        Self::at(server(), sink).await
+        Self::delivering(Tables::Native, sink).await
     }
 
-    /// An outbox on any server.
-    pub async fn at(url: String, sink: Sink) -> Arc<Self> {
-        Self::behind(url.clone(), &url, sink).await
+    /// Any tables on the server that all tests share.
+    pub async fn delivering(tables: Tables, sink: Sink) -> Arc<Self> {
+        Self::build(tables, server(), &server(), sink).await
     }
 
     /// Other tables, on the server that all tests share, delivered to a file.
@@ -130,8 +130,8 @@ impl World {
             schema,
             url,
             direct,
+            pace: Pace::of(sink.counter(dir.path())),
             sink,
-            pace: Pace::of(sink::file(dir.path())),
             dir,
             kills: AtomicUsize::new(0),
             unwritten: AtomicUsize::new(0),
@@ -145,6 +145,16 @@ impl World {
             Store::Rows(store) => store,
             Store::Log(_) => panic!("the events are in a log"),
         }
+    }
+
+    /// An operator's verbs.
+    pub fn admin(&self) -> &dyn AdminStore {
+        self.store.admin()
+    }
+
+    /// How many messages were given up.
+    pub async fn dead(&self) -> u64 {
+        self.store.stats().await.unwrap().dead
     }
 
     /// The segments and shards of Posthaste's own log.
@@ -279,6 +289,17 @@ impl World {
             .await;
     }
 
+    /// All deliveries up to now, the latest of which may not be counted yet.
+    pub fn delivered(&self) -> usize {
+        self.pace.delivered()
+    }
+
+    /// Waits until so many deliveries have arrived.
+    pub async fn has_delivered(&self, deliveries: usize) {
+        let what = format!("{deliveries} deliveries");
+        self.wait_for(&what, async || self.delivered() >= deliveries).await;
+    }
+
     /// What was committed, according to the application's own table.
     pub async fn committed(&self) -> Vec<Committed> {
         let sql = format!("select id, key, n from {}.business", self.schema);
@@ -339,9 +360,14 @@ impl World {
         self.unwritten.load(Ordering::Relaxed)
     }
 
+    /// Takes note that relays could not hear what became of all that they had in flight. They live and know the rest.
+    pub fn has_cut_off(&self, relays: usize) {
+        self.kills.fetch_add(relays, Ordering::Relaxed);
+    }
+
     /// Takes note that relays have just died, or lost their connections.
     pub fn has_killed(&self, relays: usize) {
-        self.kills.fetch_add(relays, Ordering::Relaxed);
+        self.has_cut_off(relays);
         self.unwritten.fetch_add(self.pace.unwritten(), Ordering::Relaxed);
     }
 
