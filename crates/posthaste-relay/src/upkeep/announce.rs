@@ -110,3 +110,17 @@ fn heartbeat(engine: &Engine, host: &str) -> RelayHeartbeat {
         circuit_reason: reason.or(unavailable),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two heartbeats may be lost.
+    #[test]
+    fn a_relay_is_heard_of_three_times_in_a_lease_however_short_that_is() {
+        for (lease, expected) in [(1_500, 500), (6_000, 2_000), (30_000, 5_000), (600_000, 5_000)] {
+            let every = interval(Duration::from_millis(lease));
+            assert_eq!(every, Duration::from_millis(expected), "a lease of {lease} ms");
+        }
+    }
+}
