@@ -30,6 +30,9 @@ const MAX_ROWS: u32 = 2_000;
 /// Others than the reader may empty the table of failures; after so long it is looked at again.
 const FAILURES_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A look at all ids below the tail that are open, after it was read.
+type Look = (Plan, Read);
+
 /// Rows that were read beyond the highest id that is taken in, as one snapshot had them.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
@@ -156,18 +159,8 @@ impl Reader {
         request: &ClaimRequest,
         now: Instant,
     ) -> LogResult<Option<Vec<ClaimedMessage>>> {
-        let lanes = Policy::of(&request.ordering).lanes(request.pipelined);
-        let recent = |at: Instant| now.duration_since(at) < FAILURES_INTERVAL;
-        let beside_failures = session.tail.failures_at.is_some_and(recent);
-        let hi = session.reader.gaps().hi();
-        if beside_failures || !session.reader.may_append() || session.tail.after != hi {
-            session.tail.clear();
-        }
         let has_gaps = session.reader.gaps().first().is_some();
-        // Without a backlog one statement for the gaps and the tail is less than two.
-        let is_worth_it = !has_gaps || session.tail.is_expected();
-        let may_append = session.reader.may_append() && session.reader.has_room();
-        if !session.reader.suspects.is_empty() || beside_failures || !may_append || !is_worth_it {
+        if !self.may_read_on(session, has_gaps, now) {
             session.tail.ahead.rest_if_unused(now);
             return Ok(None);
         }
@@ -201,66 +194,38 @@ impl Reader {
         if look.is_none() && last.is_none() {
             return Ok(Some(Vec::new()));
         }
-        let passed_over = last.is_some_and(|last| session.reader.passes_over(last, count));
         let holders = match &look {
             Some((_, read)) => read.result.holders.clone(),
-            None if passed_over => self.holders(session).await?,
+            None if last.is_some_and(|last| session.reader.passes_over(last, count)) => self.holders(session).await?,
             None => BTreeSet::new(),
         };
         if let Some(last) = last {
             self.write_ahead(session, last, now).await?;
         }
-        // Nothing is waited for from here on, so that a call that is cut short has taken nothing.
-        let mut messages = Vec::new();
-        let mut park = Vec::new();
-        if let Some((plan, mut read)) = look {
-            let ordered = Policy::of(&request.ordering).ordered;
-            let sorted = session.reader.read(&plan, &read.result, request.token, ordered);
-            session.tail.is_over_gaps = read.is_whole();
-            messages = read.take(&sorted.handed_out);
-            park = sorted.park;
-        }
-        // What waits or failed below is written down before anything follows it.
-        let goes_on = park.is_empty() && session.reader.may_append();
-        if let Some(last) = last.filter(|_| goes_on) {
-            let tail = &mut session.tail;
-            let rows: Vec<LogRow> = take_first(&mut tail.rows, count);
-            let mut appended: Vec<ClaimedMessage> = take_first(&mut tail.messages, count);
-            (tail.after, tail.is_over_gaps) = (last, tail.is_over_gaps && !passed_over);
-            let sorted = session.reader.append(&rows, &holders, request.token, lanes);
-            if sorted.handed_out.len() < rows.len() {
-                let mut goes = sorted.handed_out.iter().peekable();
-                let mut rows = rows.iter();
-                appended.retain(|_| rows.next().is_some_and(|row| goes.next_if_eq(&&row.id).is_some()));
-            }
-            park.extend(sorted.park);
-            if messages.is_empty() {
-                messages = appended;
-            } else {
-                messages.append(&mut appended);
-            }
-        }
-        for id in park {
-            session.reader.window.fail(Failure::parked(id));
-        }
+        let (messages, goes_on) = hand_out(session, request, look, count, &holders);
         if messages.is_empty() {
             // Else the next call writes them down: this one would be cut short with rows in its hands.
             say_refused(&self.flush(session, &[], now).await?.refused);
         }
-        if messages.is_empty() && (!goes_on || last.is_none()) {
-            // There may be more below.
-            return Ok(None);
+        let may_be_more_below = !goes_on || last.is_none();
+        Ok((!messages.is_empty() || !may_be_more_below).then_some(messages))
+    }
+
+    /// Whether what is beyond the highest id that was read may be next, and a statement for that alone is worth it.
+    fn may_read_on(&self, session: &mut Session, has_gaps: bool, now: Instant) -> bool {
+        let recent = |at: Instant| now.duration_since(at) < FAILURES_INTERVAL;
+        let beside_failures = session.tail.failures_at.is_some_and(recent);
+        if beside_failures || !session.reader.may_append() || session.tail.after != session.reader.gaps().hi() {
+            session.tail.clear();
         }
-        Ok(Some(messages))
+        // Without a backlog one statement for the gaps and the tail is less than two.
+        let is_worth_it = !has_gaps || session.tail.is_expected();
+        let may_append = session.reader.may_append() && session.reader.has_room();
+        session.reader.suspects.is_empty() && !beside_failures && may_append && is_worth_it
     }
 
     /// Reads all ids below the tail that are open, as far as a claim takes what is found there.
-    async fn look_at_gaps(
-        &self,
-        session: &mut Session,
-        request: &ClaimRequest,
-        now: Instant,
-    ) -> LogResult<(Plan, Read)> {
+    async fn look_at_gaps(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Look> {
         let plan = session.reader.plan_known(now, request.limit as usize);
         let plan = plan.pipelined(request.pipelined);
         let read = self.read_plan(session, request, &plan, request.limit).await?;
@@ -328,6 +293,51 @@ impl Reader {
             .is_some_and(|link| Some(&link.mark) == mark.as_ref());
         if is_own { Ok(()) } else { Err(shared_session()) }
     }
+}
+
+/// Takes in what a look at the gaps found, and behind that so many rows of the tail; says whether these could follow. Nothing is
+/// waited for, so that a call that is cut short has taken nothing.
+fn hand_out(
+    session: &mut Session,
+    request: &ClaimRequest,
+    look: Option<Look>,
+    count: usize,
+    holders: &BTreeSet<Holder>,
+) -> (Vec<ClaimedMessage>, bool) {
+    let policy = Policy::of(&request.ordering);
+    let (mut messages, mut park) = (Vec::new(), Vec::new());
+    if let Some((plan, mut read)) = look {
+        let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
+        session.tail.is_over_gaps = read.is_whole();
+        messages = read.take(&sorted.handed_out);
+        park = sorted.park;
+    }
+    // What waits or failed below is written down before anything follows it.
+    let goes_on = park.is_empty() && session.reader.may_append();
+    if goes_on && count > 0 {
+        let tail = &mut session.tail;
+        let rows: Vec<LogRow> = take_first(&mut tail.rows, count);
+        let mut appended: Vec<ClaimedMessage> = take_first(&mut tail.messages, count);
+        tail.after = rows.last().map_or(tail.after, |last| last.id);
+        tail.is_over_gaps &= !session.reader.passes_over(tail.after, count);
+        let lanes = policy.lanes(request.pipelined);
+        let sorted = session.reader.append(&rows, holders, request.token, lanes);
+        if sorted.handed_out.len() < rows.len() {
+            let mut goes = sorted.handed_out.iter().peekable();
+            let mut rows = rows.iter();
+            appended.retain(|_| rows.next().is_some_and(|row| goes.next_if_eq(&&row.id).is_some()));
+        }
+        park = sorted.park;
+        if messages.is_empty() {
+            messages = appended;
+        } else {
+            messages.append(&mut appended);
+        }
+    }
+    for id in park {
+        session.reader.window.fail(Failure::parked(id));
+    }
+    (messages, goes_on)
 }
 
 /// Behind what is there, or in its place.
