@@ -12,6 +12,7 @@ mod faults;
 mod log;
 mod log_beside_queue;
 mod log_conformance;
+mod log_crashes;
 mod log_delayed;
 mod log_draining;
 mod log_looks;
