@@ -104,6 +104,7 @@ impl Reader {
     ) -> LogResult<Claim> {
         let policy = Policy::of(&request.ordering);
         let mut claim = Claim::default();
+        self.make_room(session, now).await?;
         for reads in 0..MAX_READS {
             let hi = session.reader.gaps().hi();
             if let Some(messages) = self.claim_tail(session, request, now).await? {
@@ -166,6 +167,20 @@ impl Reader {
             }
         }
         Ok(claim)
+    }
+
+    /// Lets others go on beside thousands of rows that wait.
+    async fn make_room(&self, session: &mut Session, now: Instant) -> LogResult<()> {
+        let parked = session.reader.make_room(now);
+        if parked > 0 {
+            tracing::warn!(
+                rows = parked,
+                "messages of the log wait for an unavailable receiver or for earlier ones of their keys; so that others are delivered, \
+                 they wait in the table of failed messages from now on, and are delivered in order from there"
+            );
+            say_refused(&self.flush(session, &[], now).await?.refused);
+        }
+        Ok(())
     }
 
     /// Reads what a plan says, in one snapshot, and then looks up who may still commit.

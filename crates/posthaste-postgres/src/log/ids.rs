@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_sql::log::{LogReader, Proof, ReaderState, SuspectedRetries, Suspects};
+use posthaste_sql::log::{Proof, ReaderState, SuspectedRetries, Suspects};
 use posthaste_sql::table::{Column, Property, Role};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgExecutor, Row};
@@ -54,7 +54,7 @@ impl Reader {
             let closed = self
                 .left_behind(session.connection()?, &start, Some(&horizon), now)
                 .await?;
-            session.reader = LogReader::resume(&start.state, self.proof).with_closed(closed);
+            session.reader = self.resume(&start.state).with_closed(closed);
             session.tail.clear();
             self.bound(session);
         }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use posthaste_sql::log::{ClosedGaps, LogReader, Proof, RetryLooks};
+use posthaste_sql::log::{ClosedGaps, LogReader, Proof, ReaderState, RetryLooks};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::error::{LogError, LogResult};
@@ -188,9 +188,7 @@ impl Reader {
             server,
             storage,
             in_use: false,
-            reader: LogReader::resume(&start.state, self.proof)
-                .with_closed(closed)
-                .suspecting(suspects),
+            reader: self.resume(&start.state).with_closed(closed).suspecting(suspects),
             tail: Tail::default(),
             retries: HashMap::new(),
             suspected: start.retried,
@@ -226,6 +224,16 @@ impl Reader {
             );
         }
         Ok(session)
+    }
+
+    /// Goes on where an earlier reader ended.
+    pub(super) fn resume(&self, state: &ReaderState) -> LogReader {
+        let reader = LogReader::resume(state, self.proof);
+        if self.is_native() {
+            reader.keeping_places()
+        } else {
+            reader
+        }
     }
 
     async fn try_lock(&self, link: &mut Link) -> LogResult<bool> {

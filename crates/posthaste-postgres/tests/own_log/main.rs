@@ -26,6 +26,7 @@ mod server_work;
 mod set_back;
 mod shards;
 mod slots;
+mod standstill;
 mod statements;
 mod taken_back;
 mod topics;

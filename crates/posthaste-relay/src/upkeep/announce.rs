@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::guard::circuit::View;
 use crate::upkeep::retry_logger::RetryLogger;
 
-/// How often, unless the circuit changes.
+/// How often at least, unless the circuit changes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Timeout for taking a relay that stops off the list. Without it the list forgets the relay, and its lead expires.
@@ -23,6 +23,7 @@ const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
     let mut retry_logger = RetryLogger::aside("announcing this relay", &engine.health);
+    let interval = interval(engine.config.lease);
     loop {
         // Registered before the look, so that no change in between is missed.
         let changed = engine.circuit.changed();
@@ -35,13 +36,19 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
         let due = async {
             tokio::select! {
                 () = changed => {}
-                () = sleep(INTERVAL) => {}
+                () = sleep(interval) => {}
             }
         };
         if stop.run_until_cancelled(due).await.is_none() {
             return;
         }
     }
+}
+
+/// Often enough for what a store keeps for this relay for a lease, such as the seats of a log: with an open circuit nothing else
+/// renews them, and whoever takes over takes this relay for dead.
+fn interval(lease: Duration) -> Duration {
+    INTERVAL.min(lease / 3)
 }
 
 /// Takes this relay off the list, once nothing renews it any more, and lets another one lead.
@@ -101,5 +108,19 @@ fn heartbeat(engine: &Engine, host: &str) -> RelayHeartbeat {
         circuit: state,
         circuit_lasted: lasted,
         circuit_reason: reason.or(unavailable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two heartbeats may be lost.
+    #[test]
+    fn a_relay_is_heard_of_three_times_in_a_lease_however_short_that_is() {
+        for (lease, expected) in [(1_500, 500), (6_000, 2_000), (30_000, 5_000), (600_000, 5_000)] {
+            let every = interval(Duration::from_millis(lease));
+            assert_eq!(every, Duration::from_millis(expected), "a lease of {lease} ms");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What a log's one reader knows, and what follows from it.
 
 use std::collections::{BTreeSet, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::closed::ClosedGaps;
 use super::gaps::{Gaps, Holder, Proof};
@@ -15,6 +15,13 @@ use posthaste_core::lifecycle::LeaseToken;
 /// How many rows may be known and neither settled nor in flight before the reader stops looking further ahead. What it looks
 /// past are rows whose lane is in flight, so a lane with a long backlog does not starve the others, nor fill the memory.
 const LOOK_AHEAD: usize = 10_000;
+
+/// For how long these may keep the reader from what is behind them. Then they are written to the table of failures, from where
+/// they go in their order.
+const MAX_STANDSTILL: Duration = Duration::from_secs(5);
+
+/// It is no standstill if so many rows were read in that time: they wait, but not for long.
+const PROGRESS: i64 = 2_000;
 
 /// What the next read has to look at.
 #[derive(Clone, Debug)]
@@ -103,6 +110,8 @@ pub struct LogReader {
     pub suspects: Suspects,
     /// No further than this, if there is a bound.
     bound: Option<i64>,
+    /// Since when there has been no room, and the highest id that was read then.
+    full_since: Option<(Instant, i64)>,
 }
 
 impl LogReader {
@@ -114,6 +123,7 @@ impl LogReader {
             closed: ClosedGaps::default(),
             suspects: Suspects::default(),
             bound: None,
+            full_since: None,
         }
     }
 
@@ -129,6 +139,13 @@ impl LogReader {
     #[must_use]
     pub fn with_closed(mut self, closed: ClosedGaps) -> Self {
         self.closed = closed;
+        self
+    }
+
+    /// The table of failures has rows at their places in the log, in whatever order they are written.
+    #[must_use]
+    pub fn keeping_places(mut self) -> Self {
+        self.window.keeps_places = true;
         self
     }
 
@@ -241,6 +258,26 @@ impl LogReader {
     /// Whether more rows may be known than are.
     pub fn has_room(&self) -> bool {
         self.window.behind() < LOOK_AHEAD
+    }
+
+    /// Has rows that wait written to the table of failures, if they have kept the reader from reading on for a while: a receiver
+    /// that is unavailable, or a lane that stands still, is no reason for all others to wait. Returns how many.
+    pub fn make_room(&mut self, now: Instant) -> usize {
+        if self.window.behind() < LOOK_AHEAD / 2 {
+            self.full_since = None;
+        }
+        if self.has_room() {
+            return 0;
+        }
+        let hi = self.gaps.hi();
+        let (since, before) = *self.full_since.get_or_insert((now, hi));
+        if hi.saturating_sub(before) >= PROGRESS {
+            self.full_since = Some((now, hi));
+        } else if now.duration_since(since) >= MAX_STANDSTILL {
+            self.full_since = None;
+            return self.window.park_blocked(now);
+        }
+        0
     }
 
     /// Whether rows beyond the highest id that was read may be handed out by [`LogReader::append`]: nothing below it waits, and

@@ -32,6 +32,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Whether it was not tried.
+    fn only_waits(&self) -> bool {
+        !self.dead && self.error.is_none()
+    }
+
     /// A row that was not tried and only waits behind others.
     pub fn parked(id: i64) -> Self {
         Self {
@@ -99,6 +104,8 @@ pub struct Window {
     in_flight: usize,
     failed: usize,
     passes: u64,
+    /// The table of failures has rows at their places in the log, in whatever order they are written.
+    pub(super) keeps_places: bool,
 }
 
 /// One pass over rows that were read, in the order of their ids.
@@ -320,7 +327,7 @@ impl Window {
     }
 
     /// The failures that may be written down now: those that have no unsettled row of their lane before them, and were
-    /// not refused a moment ago.
+    /// not refused a moment ago. Where the table keeps places, rows that only wait behind others may be written at any time.
     pub fn failures(&self, now: Instant) -> Vec<Failure> {
         let mut failures = Vec::new();
         if self.failed == 0 {
@@ -330,13 +337,34 @@ impl Window {
         for row in self.rows.iter() {
             let due = || self.refused(row.id).is_none_or(|refused| refused.is_due(now));
             let is_held = row.lane.is_some_and(|lane| held[lane as usize]);
-            if row.at == At::Failed && !is_held && due() {
-                failures.push(self.failure(row.id));
-            } else if let Some(lane) = row.lane {
+            if row.at == At::Failed && due() {
+                let failure = self.failure(row.id);
+                if !is_held || (self.keeps_places && failure.only_waits()) {
+                    failures.push(failure);
+                    continue;
+                }
+            }
+            if let Some(lane) = row.lane {
                 held[lane as usize] = true;
             }
         }
         failures
+    }
+
+    /// Has rows that wait for others, or for a time of their own, written to the table of failures. Those that may go now stay, and
+    /// those whose verdicts were refused: what is remembered of them is known by their places in the log. Returns how many.
+    pub(super) fn park_blocked(&mut self, now: Instant) -> usize {
+        let free = self.free(now, usize::MAX);
+        let is_blocked = |id: &i64| !free.contains(*id) && self.refused(*id).is_none();
+        let blocked: Vec<i64> = self.that_wait().map(|row| row.id).filter(is_blocked).collect();
+        for id in &blocked {
+            let delay = self
+                .due(*id)
+                .map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
+            let parked = Failure::parked(*id);
+            self.fail(Failure { delay, ..parked });
+        }
+        blocked.len()
     }
 
     /// The database refused to write a failure down. It is kept here, and with it its lane, until the database takes it.

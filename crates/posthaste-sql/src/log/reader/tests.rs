@@ -750,3 +750,58 @@ fn a_failure_that_the_database_refuses_keeps_its_lane_and_lets_the_others_be_wri
         "nor if it was given back"
     );
 }
+
+#[test]
+fn what_waits_for_long_makes_room_for_others_but_for_verdicts_that_were_refused() {
+    let (begun, token) = (Instant::now(), LeaseToken::new());
+    let mut reader = LogReader::after(0, Proof::Required).keeping_places();
+    let many = i64::try_from(LOOK_AHEAD).unwrap() + 2;
+    let seen: Vec<_> = (1..=many)
+        .map(|id| (id, if id == 2 { "refused" } else { "slow" }))
+        .collect();
+    let sorted = reader.read(&reader.plan(begun, 2), &rows(&seen), token, true);
+    assert_eq!(sorted.handed_out, [1, 2]);
+    reader.window.refuse_verdict(2, begun);
+    assert!(!reader.has_room());
+    assert_eq!(reader.make_room(begun), 0, "they may go soon");
+    let later = begun + MAX_STANDSTILL;
+    assert_eq!(reader.make_room(later - Duration::from_millis(1)), 0);
+    assert_eq!(reader.make_room(later), LOOK_AHEAD);
+    let written: Vec<i64> = reader.window.failures(later).iter().map(|failure| failure.id).collect();
+    assert!(
+        written.iter().copied().eq(3..=many),
+        "beside those in flight, whose places are lower"
+    );
+    for id in written {
+        reader.window.settle(id);
+    }
+    assert!(reader.has_room());
+    assert_eq!((reader.window.len(), reader.position()), (2, 0));
+}
+
+/// A reader that reads on is left alone, and so is a table whose order is that in which it is written.
+#[test]
+fn rows_that_wait_stay_where_a_reader_makes_progress_or_their_order_would_be_lost() {
+    let (begun, token) = (Instant::now(), LeaseToken::new());
+    let mut reader = LogReader::after(0, Proof::Required);
+    let many = i64::try_from(LOOK_AHEAD).unwrap() + 1;
+    let read = |reader: &mut LogReader, ids: std::ops::RangeInclusive<i64>| {
+        let seen: Vec<_> = ids.map(|id| (id, "slow")).collect();
+        reader.read(&reader.plan(begun, 1), &rows(&seen), token, true)
+    };
+    assert_eq!(read(&mut reader, 1..=many).handed_out, [1]);
+    assert_eq!(reader.make_room(begun), 0);
+    for id in 2..=PROGRESS + 1 {
+        reader.window.settle(id);
+    }
+    read(&mut reader, many + 1..=many + PROGRESS);
+    assert!(!reader.has_room());
+    let later = begun + MAX_STANDSTILL;
+    assert_eq!(reader.make_room(later), 0, "it has read on");
+    assert_eq!(reader.make_room(later + MAX_STANDSTILL), LOOK_AHEAD);
+    assert_eq!(
+        reader.window.failures(later),
+        [],
+        "1 may fail, too, and has to be written first"
+    );
+}
