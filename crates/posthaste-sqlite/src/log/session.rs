@@ -124,14 +124,20 @@ impl Session {
         !self.suspected.is_empty() && self.retried().any(|row| self.suspected.contains(row))
     }
 
+    /// What to write down of what is in flight.
+    pub(super) fn handed_out(&mut self) -> HandedOut {
+        let mut handed_out = self.handing_out(self.reader.gaps().hi());
+        if self.fresh.is_empty() && self.retried().next().is_some() {
+            // No row of the log can be the cause if this reader crashes now. Before one goes, that is written down.
+            handed_out.reach = None;
+        }
+        handed_out
+    }
+
     /// What to write down before rows up to `last` are handed out.
     pub(super) fn handing_out(&mut self, last: i64) -> HandedOut {
         let mut handed_out = self.reader.handed_out(last);
         handed_out.retried = self.suspected.counting(self.retried());
-        if self.tries_suspected() && self.fresh.is_empty() {
-            // No row of the log can be the cause if this reader crashes now.
-            handed_out.reach = None;
-        }
         handed_out
     }
 

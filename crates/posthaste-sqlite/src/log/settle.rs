@@ -136,7 +136,7 @@ impl Inner {
             session.suspected.forget(retried.number);
         }
         let handed_out = match handing {
-            Handing::Out => session.handing_out(session.reader.gaps().hi()),
+            Handing::Out => session.handed_out(),
             Handing::UpTo(last) => session.handing_out(last),
             Handing::Over => session.ending(),
         };

@@ -210,3 +210,22 @@ async fn a_suspect_that_was_not_tried_keeps_its_attempts_and_one_that_was_is_as_
     let claimed = claim_some(&store, &work(100)).await;
     assert_eq!((claimed.messages[0].attempts, claimed.reclaimed), (3, false));
 }
+
+/// Proves pitfall 18.
+#[tokio::test]
+async fn what_was_in_flight_of_a_key_in_a_crash_does_not_go_one_by_one_after_it() {
+    let (store, _directory) = fresh().await;
+    let of_key = enqueue_delayed(&store, (0..300).map(|_| keyed("k"))).await;
+    assert_eq!(claim(&store, &work(100)).await, of_key[..100]);
+    let store = after_a_crash(store).await;
+    let (mut arrived, mut claims) = (Vec::new(), 0);
+    while arrived.len() < of_key.len() {
+        let some = work(100);
+        let claimed = ids(&claim_some(&store, &some).await);
+        deliver(&store, &some, &claimed).await;
+        arrived.extend(claimed);
+        claims += 1;
+    }
+    assert_eq!(arrived, of_key);
+    assert!(claims <= 20, "{claims} claims");
+}
