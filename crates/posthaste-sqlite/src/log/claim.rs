@@ -73,6 +73,9 @@ impl Inner {
     async fn claim_fresh(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
         let policy = Policy::of(&request.ordering);
         let mut claim = Claim::default();
+        if !self.make_room(session, now).await? {
+            return Ok(claim);
+        }
         for reads in 0..MAX_READS {
             let plan = session.reader.plan(now, request.limit as usize);
             let Some(first) = plan.ids.first() else { break };
@@ -130,6 +133,20 @@ impl Inner {
             }
         }
         Ok(claim)
+    }
+
+    /// Lets others go on beside thousands of rows that wait. Returns whether this is still the reader.
+    async fn make_room(&self, session: &mut Session, now: Instant) -> sqlx::Result<bool> {
+        let parked = session.reader.make_room(now);
+        if parked == 0 {
+            return Ok(true);
+        }
+        tracing::warn!(
+            rows = parked,
+            "messages of the log wait for an unavailable receiver or for earlier ones of their keys; so that others are delivered, \
+             they wait in the table of failed messages from now on, and are delivered in order from there"
+        );
+        self.flush(session, false, now).await
     }
 
     /// Rows of the plan.

@@ -260,7 +260,9 @@ impl Inner {
             epoch: row.try_get("epoch")?,
             leased_until: now + reader_lease(lease),
             lease,
-            reader: LogReader::resume(&stored, Proof::Required).suspecting(suspects),
+            reader: LogReader::resume(&stored, Proof::Required)
+                .keeping_places()
+                .suspecting(suspects),
             fresh: HashMap::new(),
             retries: HashMap::new(),
             suspected,
