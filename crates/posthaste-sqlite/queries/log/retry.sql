@@ -4,6 +4,7 @@
 --   ?7 those up to there that were not read, as ranges [first, last]
 --   ?8 whether a dead row blocks its lane by default  ?9 topics with the other policy
 --   ?10 lanes of which rows that were read are not settled, with the first of these, as [topic, key, number]
+--   ?11 only these rows, or null
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 live as (
     select f.number, f.log_id, f.topic, f.ordering_key, f.last_error is not null or f.attempts > 0 as tried,
@@ -42,6 +43,7 @@ from placed p
 join "@failed" f on f.number = p.number
 left join unsettled u on u.topic = p.topic and u.ordering_key = p.ordering_key
 where not p.dead and p.number not in (select value from json_each(?2))
+    and (?11 is null or p.number in (select value from json_each(?11)))
     -- Else those that wait for an operator would leave no room for others.
     and not (p.ordering_key is not null and p.behind_dead and (p.topic in (select value from json_each(?9))) <> ?8)
     and case

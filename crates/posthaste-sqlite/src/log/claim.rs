@@ -37,25 +37,35 @@ impl Inner {
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
         // Beside what may have killed its readers nothing else is risked, nor before it where it waits for that.
         let waits_to_be_alone = std::mem::take(&mut session.waits_to_be_alone);
-        if session.reader.is_alone() {
+        let retries_wait = std::mem::take(&mut session.retries_wait_to_be_alone);
+        if session.is_alone() {
             return Ok(Claim::default());
         }
         let retry_due = session.retry_looks.are_due(now) && !waits_to_be_alone;
+        let suspects_due = session.suspected.are_due(now) && retry_due;
         // Failed rows first, but not twice in a row: neither may starve the other.
         let fresh_first = std::mem::take(&mut session.fresh_first);
         let mut claim = Claim::default();
-        if retry_due && !fresh_first {
-            claim = self.claim_failed(session, request, now).await?;
+        if retries_wait || (suspects_due && !fresh_first) {
+            claim = self.claim_suspected(session, request, now).await?;
+            if claim.messages.is_empty() && session.retries_wait_to_be_alone {
+                return Ok(claim);
+            }
+        }
+        if claim.messages.is_empty() && retry_due && !fresh_first {
+            claim = after(claim, self.claim_failed(session, request, now).await?);
         }
         if claim.messages.is_empty() {
-            let fresh = self.claim_fresh(session, request, now).await?;
-            claim.died.extend(fresh.died);
-            (claim.messages, claim.reclaimed) = (fresh.messages, fresh.reclaimed);
+            claim = after(claim, self.claim_fresh(session, request, now).await?);
         }
-        if claim.messages.is_empty() && retry_due && fresh_first && !session.waits_to_be_alone {
-            let failed = self.claim_failed(session, request, now).await?;
-            claim.died.extend(failed.died);
-            claim.messages = failed.messages;
+        if claim.messages.is_empty() && retry_due && !session.waits_to_be_alone {
+            if fresh_first {
+                claim = after(claim, self.claim_failed(session, request, now).await?);
+            }
+            // There is no other work.
+            if claim.messages.is_empty() {
+                claim = after(claim, self.claim_suspected(session, request, now).await?);
+            }
         }
         Ok(claim)
     }
@@ -63,6 +73,9 @@ impl Inner {
     async fn claim_fresh(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
         let policy = Policy::of(&request.ordering);
         let mut claim = Claim::default();
+        if !self.make_room(session, now).await? {
+            return Ok(claim);
+        }
         for reads in 0..MAX_READS {
             let plan = session.reader.plan(now, request.limit as usize);
             let Some(first) = plan.ids.first() else { break };
@@ -122,6 +135,20 @@ impl Inner {
         Ok(claim)
     }
 
+    /// Lets others go on beside thousands of rows that wait. Returns whether this is still the reader.
+    async fn make_room(&self, session: &mut Session, now: Instant) -> sqlx::Result<bool> {
+        let parked = session.reader.make_room(now);
+        if parked == 0 {
+            return Ok(true);
+        }
+        tracing::warn!(
+            rows = parked,
+            "messages of the log wait for an unavailable receiver or for earlier ones of their keys; so that others are delivered, \
+             they wait in the table of failed messages from now on, and are delivered in order from there"
+        );
+        self.flush(session, false, now).await
+    }
+
     /// Rows of the plan.
     async fn read(&self, plan: &Plan, limit: u32, request: &ClaimRequest, policy: &Policy<'_>) -> sqlx::Result<Read> {
         let mut read = Read::default();
@@ -158,6 +185,12 @@ impl Inner {
         }
         Ok(read)
     }
+}
+
+/// What a claim found, after one that found nothing that goes.
+fn after(before: Claim, mut found: Claim) -> Claim {
+    found.died.splice(..0, before.died);
+    found
 }
 
 /// One read of the log.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{EXHAUSTED, Settlement};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats, PurgeRequest,
@@ -112,16 +112,11 @@ impl RelayStore for SqliteLogStore {
         // What the reader is trying is known to itself.
         let kept = inner.session.lock().await;
         let Some(session) = &*kept else { return Ok(Vec::new()) };
-        let held = session.held_retries.keys().copied();
-        let in_flight: Vec<i64> = held.chain(session.retries.values().map(|retry| retry.number)).collect();
-        let rows = sqlx::query(inner.statements.failures.sweep.sql())
-            .bind(i64::from(max_attempts))
-            .bind(Json(in_flight))
-            .bind(EXHAUSTED)
-            .fetch_all(self.pool())
-            .await;
-        let ids = rows.and_then(|rows| rows.iter().map(|row| id(row, "id", &inner.map)).collect());
-        ids.map_err(|error| inner.error(error))
+        let swept = async {
+            let mut connection = self.pool().acquire().await?;
+            inner.sweep_failed(session, &mut connection, max_attempts).await
+        };
+        swept.await.map_err(|error| inner.error(error))
     }
 
     async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {

@@ -1,13 +1,13 @@
-//! Hands out failed rows that are due.
+//! Hands out failed rows that are due, and apart from them those that may have killed an earlier reader.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::EXHAUSTED;
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, RefusedRow};
-use posthaste_sql::log::{Lane, Policy};
-use sqlx::sqlite::SqliteRow;
+use posthaste_core::lifecycle::{EXHAUSTED, Verdict};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage};
+use posthaste_sql::RowChange;
+use posthaste_sql::log::{Lane, Policy, SuspectedRetries};
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
@@ -15,27 +15,113 @@ use super::Inner;
 use super::rows::lane;
 use super::session::{Retry, Session};
 use crate::begin::{acquire, begin};
-use crate::error::store_error;
 use crate::rows::{ByRole, id};
 use crate::taking::is_refusal;
 
+/// A failed row that may go now.
+struct DueRow {
+    number: i64,
+    /// Where lanes are kept in order.
+    lane: Option<Lane>,
+    claimed: ClaimedMessage,
+    /// The attempts that its table counts.
+    counted: u32,
+}
+
 impl Inner {
+    /// Failed rows that are due and that nothing is suspected of.
     pub(super) async fn claim_failed(
         &self,
         session: &mut Session,
         request: &ClaimRequest,
         now: Instant,
     ) -> sqlx::Result<Claim> {
+        let asked = Instant::now();
+        let due = self.due_rows(session, request, false, now).await?;
+        let took = asked.elapsed();
+        let full = due.len() >= request.limit as usize;
+        let mut claim = Claim::default();
+        // As under a limit that was lowered.
+        let (spent, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|row| row.counted >= request.max_attempts);
+        if !spent.is_empty() {
+            claim.died = self.give_up_spent(session, request.max_attempts).await?;
+        }
+        let found = due.len();
+        claim.messages = self.hand_out_failed(session, request, due, now).await?;
+        session.fresh_first = !claim.messages.is_empty();
+        let has_more = full || found > claim.messages.len() || !claim.died.is_empty();
+        session.retry_looks.looked(now, took, self.retry_interval, has_more);
+        Ok(claim)
+    }
+
+    /// Failed rows that are due and that may have killed an earlier reader, so few together and with nothing beside them. Gives up
+    /// those that have used all of their attempts so.
+    pub(super) async fn claim_suspected(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        now: Instant,
+    ) -> sqlx::Result<Claim> {
+        let mut claim = Claim::default();
+        if session.suspected.is_empty() {
+            return Ok(claim);
+        }
+        let due = self.due_rows(session, request, true, now).await?;
+        let allowed = request.max_attempts;
+        let exhausted = |row: &DueRow| {
+            row.counted >= allowed || session.suspected.is_exhausted(row.number, row.counted, allowed)
+        };
+        let (exhausted, mut due): (Vec<_>, Vec<_>) = due.into_iter().partition(exhausted);
+        if !exhausted.is_empty() {
+            claim.died = self.give_up_suspected(session, request, exhausted, now).await?;
+        }
+        let group = session.suspected.group(due.iter().map(|row| row.number), request.limit);
+        due.truncate(group);
+        if due.is_empty() {
+            return Ok(claim);
+        }
+        if session.in_flight() > 0 {
+            session.retries_wait_to_be_alone = true;
+            return Ok(claim);
+        }
+        for row in &mut due {
+            let crashes = session.suspected.crashes_alone(row.number);
+            row.claimed.attempts = row.claimed.attempts.saturating_add(crashes);
+        }
+        session.suspected.tried(now);
+        session.fresh_first = true;
+        session.retry_looks.soon(now);
+        claim.messages = self.hand_out_failed(session, request, due, now).await?;
+        claim.reclaimed = true;
+        Ok(claim)
+    }
+
+    /// Failed rows that are due, in their order: those that are suspected, or the others.
+    async fn due_rows(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        are_suspected: bool,
+        now: Instant,
+    ) -> sqlx::Result<Vec<DueRow>> {
+        self.keep_live(&mut session.suspected).await?;
         let policy = Policy::of(&request.ordering);
         let window = &session.reader.window;
         let retries_in_flight = session.retries.values().filter_map(|retry| retry.lane.as_ref());
         let held = || session.held_retries.iter().filter(|(_, held)| !held.until.is_due(now));
         let held_lanes = held().filter_map(|(_, held)| held.lane.as_ref());
-        let lanes: BTreeSet<_> = window
+        let mut lanes: BTreeSet<_> = window
             .lanes_in_flight()
             .chain(retries_in_flight)
             .chain(held_lanes)
             .collect();
+        let tried = session.retries.values().map(|retry| retry.number);
+        let mut left_out: Vec<i64> = tried.chain(held().map(|(number, _)| *number)).collect();
+        let suspected: Vec<i64> = session.suspected.rows().collect();
+        if !are_suspected {
+            left_out.extend(&suspected);
+            lanes.extend(session.suspected.lanes());
+        }
         // What has a time of its own stands behind rows of its lane that wait in memory.
         let unsettled: Vec<_> = window
             .unsettled_lanes()
@@ -46,18 +132,14 @@ impl Inner {
             .into_iter()
             .map(|lane| (lane.0.to_string(), lane.1.to_string()))
             .collect();
-        let tried = session.retries.values().map(|retry| retry.number);
-        let in_flight: Vec<i64> = tried.clone().chain(held().map(|(number, _)| *number)).collect();
-        let not_to_sweep: Vec<i64> = tried.chain(session.held_retries.keys().copied()).collect();
         let (dead_blocks, except) = policy.blocking();
         // The rows of other numbers up to the highest are settled, or known in memory.
         let gaps = session.reader.gaps();
         let unread: Vec<_> = gaps.ids().iter().map(|range| (*range.start(), *range.end())).collect();
         let mut connection = acquire(self.common.pool()).await?;
-        let asked = Instant::now();
         let rows = sqlx::query(self.statements.failures.retry.sql())
             .bind(policy.ordered)
-            .bind(Json(&in_flight))
+            .bind(Json(&left_out))
             .bind(Json(lanes))
             .bind(policy.may_block())
             .bind(i64::from(request.limit))
@@ -66,117 +148,64 @@ impl Inner {
             .bind(dead_blocks)
             .bind(Json(except))
             .bind(Json(unsettled))
+            .bind(are_suspected.then_some(Json(suspected)))
             .fetch_all(&mut *connection)
             .await?;
-        let took = asked.elapsed();
-        // A pool may have only this one.
-        drop(connection);
-        if rows.is_empty() {
-            session.retry_looks.looked(now, took, self.retry_interval, false);
-            return Ok(Claim::default());
+        let mut due = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let mut claimed = self.map.claimed(&ByRole(row))?;
+            let counted = claimed.attempts;
+            claimed.attempts = counted.saturating_add(1);
+            due.push(DueRow {
+                number: row.try_get("number")?,
+                lane: lane(&claimed.message).filter(|_| policy.ordered),
+                claimed,
+                counted,
+            });
         }
-        let mut tx = begin(self.common.pool()).await?;
-        let died = self
-            .give_up_exhausted(&mut tx, request.max_attempts, &not_to_sweep)
-            .await?;
-        let Choice {
-            messages,
-            mut chosen,
-            has_more,
-        } = self.choose(session, request, &rows, &died)?;
-        let mut claim = Claim {
-            messages,
-            ..Claim::default()
-        };
-        let refused = self.count_attempts(session, &mut tx, &chosen).await?;
-        if !refused.is_empty() {
-            claim
-                .messages
-                .retain(|claimed| !refused.contains_key(&claimed.message.id));
-            let (left, taken): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|(id, _, _)| refused.contains_key(id));
-            chosen = taken;
-            for (id, number, lane) in left {
-                if let Some(Some(error)) = refused.get(&id) {
-                    session.hold(number, lane, false, now);
-                    let error = error.clone();
-                    claim.refused.push(RefusedRow { id, error });
-                }
-            }
-        }
-        claim.died = died;
-        if !self.is_reader(session, &mut tx).await? {
-            return Ok(Claim::default());
-        }
-        tx.commit().await?;
-        for (id, number, its_lane) in chosen {
-            let token = request.token;
-            session.retries.insert(
-                id,
-                Retry {
-                    number,
-                    token,
-                    lane: its_lane,
-                    outcome: None,
-                    refused: None,
-                },
-            );
-        }
-        session.fresh_first = !claim.messages.is_empty();
-        session.retry_looks.looked(now, took, self.retry_interval, has_more);
-        Ok(claim)
+        Ok(due)
     }
 
-    /// Those of them that are handed out now.
-    fn choose(
+    /// Hands out as many of these as a claim takes. It is written down which ones before they go: if this reader crashes, its
+    /// successor knows what may have caused it.
+    async fn hand_out_failed(
         &self,
-        session: &Session,
+        session: &mut Session,
         request: &ClaimRequest,
-        rows: &[SqliteRow],
-        died: &[MessageId],
-    ) -> sqlx::Result<Choice> {
-        let policy = Policy::of(&request.ordering);
-        let (mut choice, mut bytes) = (Choice::default(), 0_u64);
-        for failed in rows {
-            let mut claimed = self.map.claimed(&ByRole(failed))?;
-            let id = claimed.message.id;
-            if died.contains(&id) {
-                continue;
+        due: Vec<DueRow>,
+        now: Instant,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        let (mut messages, mut bytes) = (Vec::new(), 0_u64);
+        for row in due {
+            bytes = bytes.saturating_add(row.claimed.message.payload.len() as u64);
+            if bytes > request.max_bytes && !messages.is_empty() {
+                break;
             }
-            bytes = bytes.saturating_add(claimed.message.payload.len() as u64);
-            if bytes > request.max_bytes && !choice.messages.is_empty() {
-                choice.has_more = true;
-                return Ok(choice);
-            }
-            let number: i64 = failed.try_get("number")?;
-            if !session.is_counted(number) {
-                if claimed.attempts >= request.max_attempts {
-                    // To give it up was refused.
-                    continue;
-                }
-                claimed.attempts = claimed.attempts.saturating_add(1);
-            }
-            let lane = lane(&claimed.message).filter(|_| policy.ordered);
-            choice.chosen.push((id, number, lane));
-            choice.messages.push(claimed);
+            let retry = Retry {
+                number: row.number,
+                token: request.token,
+                lane: row.lane,
+                outcome: None,
+                refused: None,
+            };
+            session.retries.insert(row.claimed.message.id, retry);
+            messages.push(row.claimed);
         }
-        choice.has_more = choice.messages.len() >= request.limit as usize;
-        Ok(choice)
+        if !messages.is_empty() && !self.write_down(session, now).await? {
+            // Another one reads, who hands them out.
+            messages.clear();
+        }
+        Ok(messages)
     }
 
-    /// Gives up what has used all its attempts. If that is refused, the janitor says so.
-    async fn give_up_exhausted(
-        &self,
-        tx: &mut SqliteConnection,
-        max_attempts: u32,
-        but: &[i64],
-    ) -> sqlx::Result<Vec<MessageId>> {
+    /// Gives up all that has used all its attempts. If that is refused, the janitor says so.
+    async fn give_up_spent(&self, session: &mut Session, max_attempts: u32) -> sqlx::Result<Vec<MessageId>> {
+        let mut tx = begin(self.common.pool()).await?;
+        if !self.is_reader(session, &mut tx).await? {
+            return Ok(Vec::new());
+        }
         let mut apart = tx.begin().await?;
-        let died = sqlx::query(self.statements.failures.sweep.sql())
-            .bind(i64::from(max_attempts))
-            .bind(Json(but))
-            .bind(EXHAUSTED)
-            .fetch_all(&mut *apart)
-            .await;
+        let died = self.sweep_failed(session, &mut apart, max_attempts).await;
         match died {
             Err(error) if is_refusal(&error) => {
                 apart.rollback().await?;
@@ -185,65 +214,76 @@ impl Inner {
             died => {
                 let died = died?;
                 apart.commit().await?;
-                died.iter().map(|row| id(row, "id", &self.map)).collect()
+                tx.commit().await?;
+                Ok(died)
             }
         }
     }
 
-    /// Counts attempts before they are made. Returns the rows that cannot go: with the reason where counting is refused, and
-    /// without one those behind them in their lanes.
-    async fn count_attempts(
+    /// Gives up failed rows that have used all their attempts, but for those that are tried, or come for their verdicts.
+    pub(super) async fn sweep_failed(
         &self,
         session: &Session,
-        tx: &mut SqliteConnection,
-        chosen: &[Chosen],
-    ) -> sqlx::Result<HashMap<MessageId, Option<String>>> {
-        let mut left_out = HashMap::new();
-        let numbers = chosen.iter().map(|(_, number, _)| *number);
-        let numbers: Vec<i64> = numbers.filter(|number| !session.is_counted(*number)).collect();
-        if self.try_to_count(tx, &numbers).await?.is_none() {
-            return Ok(left_out);
-        }
-        let mut stopped = HashSet::new();
-        for (id, number, lane) in chosen {
-            if lane.as_ref().is_some_and(|lane| stopped.contains(lane)) {
-                left_out.insert(*id, None);
-            } else if !session.is_counted(*number)
-                && let Some(error) = self.try_to_count(tx, &[*number]).await?
-            {
-                left_out.insert(*id, Some(error));
-                stopped.extend(lane.as_ref());
-            }
-        }
-        Ok(left_out)
+        connection: &mut SqliteConnection,
+        max_attempts: u32,
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let held = session.held_retries.keys().copied();
+        let but: Vec<i64> = held.chain(session.retries.values().map(|retry| retry.number)).collect();
+        let rows = sqlx::query(self.statements.failures.sweep.sql())
+            .bind(i64::from(max_attempts))
+            .bind(Json(but))
+            .bind(EXHAUSTED)
+            .fetch_all(connection)
+            .await?;
+        rows.iter().map(|row| id(row, "id", &self.map)).collect()
     }
 
-    /// Says why if it is refused; then nothing was counted.
-    async fn try_to_count(&self, tx: &mut SqliteConnection, numbers: &[i64]) -> sqlx::Result<Option<String>> {
-        let mut apart = tx.begin().await?;
-        let count = sqlx::query(self.statements.failures.claim_failed.sql()).bind(Json(numbers));
-        match count.execute(&mut *apart).await {
-            Ok(_) => {
-                apart.commit().await?;
-                Ok(None)
-            }
-            Err(error) if is_refusal(&error) => {
-                apart.rollback().await?;
-                Ok(Some(store_error(error).to_string()))
-            }
-            Err(error) => Err(error),
+    /// Gives up rows that killed their readers; returns those for which that is written.
+    async fn give_up_suspected(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        rows: Vec<DueRow>,
+        now: Instant,
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let ids: Vec<MessageId> = rows.iter().map(|row| row.claimed.message.id).collect();
+        for row in rows {
+            let error = EXHAUSTED.to_owned();
+            let mut change = RowChange::of(&Verdict::Dead { error }, &self.map);
+            // It was not tried once more.
+            change.attempts = i32::try_from(session.suspected.crashes_alone(row.number)).unwrap_or(i32::MAX);
+            let retry = Retry {
+                number: row.number,
+                token: request.token,
+                lane: row.lane,
+                outcome: Some(change),
+                refused: None,
+            };
+            session.retries.insert(row.claimed.message.id, retry);
         }
+        // What the database does not take is remembered, and written when it does.
+        if !self.write_down(session, now).await? {
+            return Ok(Vec::new());
+        }
+        let written = ids.into_iter().filter(|id| !session.retries.contains_key(id));
+        Ok(written.collect())
+    }
+
+    /// Keeps those suspects that are still to be delivered, with their lanes: others may have been given up, or removed.
+    async fn keep_live(&self, suspected: &mut SuspectedRetries) -> sqlx::Result<()> {
+        if suspected.is_empty() {
+            return Ok(());
+        }
+        let rows = sqlx::query(self.statements.failures.suspected.sql())
+            .bind(Json(suspected.rows().collect::<Vec<_>>()))
+            .fetch_all(self.common.pool())
+            .await?;
+        let live = rows.iter().map(|row| {
+            let key: Option<String> = row.try_get("ordering_key")?;
+            let topic: String = row.try_get("topic")?;
+            Ok((row.try_get("number")?, key.map(|key| (topic.into(), key.into()))))
+        });
+        suspected.keep_live(live.collect::<sqlx::Result<Vec<_>>>()?);
+        Ok(())
     }
 }
-
-/// Failed rows that are to be handed out.
-#[derive(Default)]
-struct Choice {
-    messages: Vec<ClaimedMessage>,
-    chosen: Vec<Chosen>,
-    /// There may be others that are due.
-    has_more: bool,
-}
-
-/// A failed row that is to be handed out: its id, its number, and its lane where lanes are kept in order.
-type Chosen = (MessageId, i64, Option<Lane>);

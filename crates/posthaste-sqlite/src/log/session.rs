@@ -8,7 +8,9 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{RefusedVerdict, WorkerId};
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, RetryLooks, Rewrite, Standing};
+use posthaste_sql::log::{
+    HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, RetryLooks, Rewrite, Standing, SuspectedRetries, Suspects,
+};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Row, SqliteConnection};
@@ -42,6 +44,8 @@ pub(super) struct Session {
     /// Rows of the log that are handed out, by the ids under which they were.
     pub(super) fresh: HashMap<MessageId, i64>,
     pub(super) retries: HashMap<MessageId, Retry>,
+    /// Failed rows that may have killed an earlier reader.
+    pub(super) suspected: SuspectedRetries,
     /// Failed rows that are left alone for a while, by number: the database refused what was to be written to them.
     pub(super) held_retries: HashMap<i64, Held>,
     /// Whose verdicts the call that is under way has brought.
@@ -58,11 +62,15 @@ pub(super) struct Session {
     pub(super) fresh_first: bool,
     /// The next row is handed out once nothing else is in flight.
     pub(super) waits_to_be_alone: bool,
+    /// The same of suspects among the failed rows.
+    pub(super) retries_wait_to_be_alone: bool,
     /// It is written down that rows are in flight which may have killed an earlier reader.
     is_trying: bool,
     /// As it is written down: no row beyond this one may be handed out.
     pub(super) reach: i64,
     stored: ReaderState,
+    /// What is written down of failed rows.
+    stored_retried: Suspects,
     stored_at: Instant,
 }
 
@@ -78,13 +86,11 @@ pub(super) struct Retry {
     pub(super) refused: Option<Rewrite>,
 }
 
-/// A failed row that is left alone for a while.
+/// A failed row that is left alone for a while. It comes again for its verdict, and is not sent.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) until: Rewrite,
     pub(super) lane: Option<Lane>,
-    /// Its attempt was counted: it comes again for its verdict, and is not sent.
-    pub(super) counted: bool,
 }
 
 /// Whose verdicts a call has brought.
@@ -99,8 +105,47 @@ pub(super) struct Asking {
 impl Session {
     /// How many rows are handed out.
     pub(super) fn in_flight(&self) -> usize {
+        self.fresh.len() + self.retried().count()
+    }
+
+    /// The failed rows that are handed out.
+    pub(super) fn retried(&self) -> impl Iterator<Item = i64> {
         let retries = self.retries.values().filter(|retry| retry.outcome.is_none());
-        self.fresh.len() + retries.count()
+        retries.map(|retry| retry.number)
+    }
+
+    /// Whether something is in flight beside which nothing else may be.
+    pub(super) fn is_alone(&self) -> bool {
+        self.reader.is_alone() || self.tries_suspected()
+    }
+
+    /// Whether failed rows are handed out that may have killed an earlier reader. They are by themselves.
+    fn tries_suspected(&self) -> bool {
+        !self.suspected.is_empty() && self.retried().any(|row| self.suspected.contains(row))
+    }
+
+    /// What to write down of what is in flight.
+    pub(super) fn handed_out(&mut self) -> HandedOut {
+        let mut handed_out = self.handing_out(self.reader.gaps().hi());
+        if self.fresh.is_empty() && self.retried().next().is_some() {
+            // No row of the log can be the cause if this reader crashes now. Before one goes, that is written down.
+            handed_out.reach = None;
+        }
+        handed_out
+    }
+
+    /// What to write down before rows up to `last` are handed out.
+    pub(super) fn handing_out(&mut self, last: i64) -> HandedOut {
+        let mut handed_out = self.reader.handed_out(last);
+        handed_out.retried = self.suspected.counting(self.retried());
+        handed_out
+    }
+
+    /// What to write down where the reader ends: what it has in flight has not killed it.
+    pub(super) fn ending(&mut self) -> HandedOut {
+        let mut ended = self.reader.ended();
+        ended.retried = self.suspected.counting([]);
+        ended
     }
 
     /// Whether nothing was claimed for the time of a lease, and nothing is handed out.
@@ -136,7 +181,10 @@ impl Session {
         let lately = now.duration_since(self.stored_at) < CHECKPOINT_INTERVAL;
         // Among suspects it has to be known which of them was in flight.
         let at_once = at_rest || self.is_trying;
-        (at_once || !lately) && self.reader.state(now) != self.stored
+        let has_changed = || {
+            self.reader.state(now) != self.stored || self.suspected.counting(self.retried()) != self.stored_retried
+        };
+        (at_once || !lately) && has_changed()
     }
 
     fn lease_left(&self, now: Instant) -> Duration {
@@ -200,15 +248,24 @@ impl Inner {
             // It lives.
             handed_out.reach = None;
         }
+        let suspected = if is_ours {
+            SuspectedRetries::of_survivor(&handed_out, now)
+        } else {
+            SuspectedRetries::after_crash(&handed_out, now)
+        };
         let suspects = handed_out.suspects(&stored);
-        tracing::info!(hi = stored.hi, after_crash = !suspects.is_empty(), "reading the log");
+        let after_crash = !(suspects.is_empty() && suspected.is_empty());
+        tracing::info!(hi = stored.hi, after_crash, "reading the log");
         Ok(Some(Session {
             epoch: row.try_get("epoch")?,
             leased_until: now + reader_lease(lease),
             lease,
-            reader: LogReader::resume(&stored, Proof::Required).suspecting(suspects),
+            reader: LogReader::resume(&stored, Proof::Required)
+                .keeping_places()
+                .suspecting(suspects),
             fresh: HashMap::new(),
             retries: HashMap::new(),
+            suspected,
             held_retries: HashMap::new(),
             asking: Asking::default(),
             refusals: Vec::new(),
@@ -218,9 +275,11 @@ impl Inner {
             sequence_at: now,
             fresh_first: false,
             waits_to_be_alone: false,
+            retries_wait_to_be_alone: false,
             is_trying: false,
             reach: i64::MIN,
             stored,
+            stored_retried: handed_out.retried,
             stored_at: now,
         }))
     }
@@ -294,7 +353,9 @@ impl Inner {
             session.reach = handed_out.reach.unwrap_or(i64::MIN);
             let reader = &session.reader;
             let is_suspect = |id: i64| reader.suspects.crashes(id) > 0;
-            session.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect);
+            session.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect)
+                || session.tries_suspected();
+            session.stored_retried = handed_out.retried.clone();
         }
         Ok(written.is_some())
     }
@@ -302,10 +363,9 @@ impl Inner {
     /// How far the log is settled: as this store knows it if it reads, else as it was written down.
     pub(super) async fn state(&self) -> sqlx::Result<(ReaderState, InFlight)> {
         if let Some(session) = &*self.session.lock().await {
-            let retried = session.retries.values().filter(|retry| retry.outcome.is_none());
             let in_flight = InFlight {
                 fresh: session.fresh.len() as u64,
-                retried: retried.count() as u64,
+                retried: session.retried().count() as u64,
                 ids: session.fresh.keys().chain(session.retries.keys()).copied().collect(),
                 dead: session.reader.window.standings().filter_map(dead).collect(),
             };

@@ -44,8 +44,10 @@ impl Session {
             let token = settlement.token;
             let retry = self.retries.get_mut(&settlement.id);
             match retry.filter(|retry| retry.token == token && retry.outcome.is_none()) {
+                Some(_) if change.status.is_none() => drop(self.retries.remove(&settlement.id)),
                 Some(retry) => {
-                    retry.outcome = Some(change);
+                    let crashes = self.suspected.crashes_alone(retry.number);
+                    retry.outcome = Some(counting(change, crashes));
                     self.asking.retries.insert(settlement.id);
                 }
                 None => lost.push(settlement.id),
@@ -68,6 +70,20 @@ impl Session {
             _ => window.put_back(row, change.delay.map(|delay| now + delay)),
         }
     }
+}
+
+/// The verdict of a failed row, with the tries that ended their readers.
+fn counting(mut change: RowChange, crashes: u32) -> RowChange {
+    if was_tried(&change) {
+        let crashes = i32::try_from(crashes).unwrap_or(i32::MAX);
+        change.attempts = change.attempts.saturating_add(crashes);
+    }
+    change
+}
+
+/// Whether a failed row was handed to the broker, and the relay is there to tell.
+fn was_tried(change: &RowChange) -> bool {
+    change.delivered || change.attempts > 0 || change.status == Some(StatusLabel::Dead)
 }
 
 /// What a reader says of the rows that it hands out.
@@ -111,21 +127,25 @@ impl Inner {
         let Written { taken, refused } = self.write_verdicts(session, &mut tx, unwritten).await?;
         // Before the state is taken: what was written is settled. If the transaction fails, they are read again and found
         // to be there, or not.
-        let before = session.reader.clone();
+        let before = (session.reader.clone(), session.suspected.clone());
         for failure in taken.iter().filter_map(Unwritten::failure) {
             session.reader.window.settle(failure.id);
         }
+        let tried = taken.iter().filter_map(Unwritten::retried);
+        for retried in tried.filter(|retried| was_tried(&retried.change)) {
+            session.suspected.forget(retried.number);
+        }
         let handed_out = match handing {
-            Handing::Out => session.reader.handed_out(session.reader.gaps().hi()),
-            Handing::UpTo(last) => session.reader.handed_out(last),
-            Handing::Over => session.reader.ended(),
+            Handing::Out => session.handed_out(),
+            Handing::UpTo(last) => session.handing_out(last),
+            Handing::Over => session.ending(),
         };
         let mut committed = self.checkpoint(session, &mut tx, &handed_out, now).await;
         if let Ok(true) = committed {
             committed = tx.commit().await.map(|()| true);
         }
         if !matches!(committed, Ok(true)) {
-            session.reader = before;
+            (session.reader, session.suspected) = before;
             return committed;
         }
         for retried in taken.iter().filter_map(Unwritten::retried) {
@@ -213,12 +233,10 @@ impl Inner {
         }
         let failed_again = |row: &Retried| {
             let change = &row.change;
-            // The claim has counted the attempt.
-            let attempts = change.attempts - 1;
             let dead = change.status == Some(StatusLabel::Dead);
             (
                 row.number,
-                attempts,
+                change.attempts,
                 change.error.clone(),
                 change.delay.map(millis),
                 dead,
@@ -386,19 +404,12 @@ impl Session {
     /// Takes a failed row back whose verdict was refused; it is handed out again after a while.
     fn hold_retry(&mut self, id: MessageId, now: Instant) {
         let Some(retry) = self.retries.remove(&id) else { return };
-        self.hold(retry.number, retry.lane, true, now);
-    }
-
-    /// Whether the attempt of a failed row was counted, and it comes for its verdict only.
-    pub(super) fn is_counted(&self, number: i64) -> bool {
-        self.held_retries.get(&number).is_some_and(|held| held.counted)
-    }
-
-    /// Leaves a failed row alone for a while. One whose attempt was counted is not counted again when it comes for its verdict.
-    pub(super) fn hold(&mut self, number: i64, lane: Option<Lane>, counted: bool, now: Instant) {
-        let before = self.held_retries.get(&number).map(|held| held.until);
-        let until = Rewrite::after(before, now);
-        self.held_retries.insert(number, Held { until, lane, counted });
+        let before = self.held_retries.get(&retry.number).map(|held| held.until);
+        let held = Held {
+            until: Rewrite::after(before, now),
+            lane: retry.lane,
+        };
+        self.held_retries.insert(retry.number, held);
     }
 }
 

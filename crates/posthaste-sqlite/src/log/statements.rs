@@ -15,7 +15,7 @@ posthaste_sql::statements! {
         raise_sequence, make_sequence,
     }
     /// For what was not delivered at first.
-    failures: Failures => { retry, claim_failed, fail, missing, retried, delete_delivered, left, sweep }
+    failures: Failures => { retry, suspected, fail, missing, retried, delete_delivered, left, sweep }
     /// For its upkeep.
     upkeep: Upkeep => {
         stats, topic_gauges, list, list_dead, exists, replay, discard, discard_rows, restore, purge_delivered, purge_dead,

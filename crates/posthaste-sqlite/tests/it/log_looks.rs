@@ -46,3 +46,25 @@ async fn long_looks_at_what_waits_leave_most_of_the_time_to_fresh_messages() {
     assert_eq!(claim(&store, &request(10)).await, []);
     assert!(work.done() > look / 2, "then it looks again");
 }
+
+/// Proves pitfall 18.
+#[tokio::test]
+async fn retries_of_a_key_follow_each_other_as_soon_as_the_one_before_is_delivered() {
+    let (pool, _directory) = support::pool(5).await;
+    let interval = Duration::from_mins(10);
+    let store = SqliteLogStore::new(pool).retrying_every(interval);
+    store.migrate().await.unwrap();
+    let of_key = enqueue(&store, (0..5).map(|_| keyed("k"))).await;
+    let first = request(10);
+    assert_eq!(claim(&store, &first).await, of_key);
+    let (delay, error) = (Duration::ZERO, "no".to_owned());
+    assert_eq!(settle(&store, &first, &of_key, &Verdict::Retry { delay, error }).await, []);
+    store.pass_time(interval);
+    for id in of_key {
+        let retry = request(10);
+        assert_eq!(claim(&store, &retry).await, [id]);
+        assert_eq!(settle(&store, &retry, &[id], &Verdict::Delivered).await, []);
+        // It rests from its last look.
+        store.pass_time(Duration::from_secs(10));
+    }
+}
