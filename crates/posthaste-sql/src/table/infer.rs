@@ -138,7 +138,12 @@ impl<'a> Draft<'a> {
             return;
         }
         let used = |column: &LiveColumn| self.columns.iter().any(|found| found.column.name == column.name);
-        let times: Vec<_> = self.table.columns.iter().filter(|column| is_time(column) && !used(column)).collect();
+        let times: Vec<_> = self
+            .table
+            .columns
+            .iter()
+            .filter(|column| is_time(column) && !used(column))
+            .collect();
         match times[..] {
             [time] => {
                 self.note(&format!(

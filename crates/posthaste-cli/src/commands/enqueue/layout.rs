@@ -38,7 +38,9 @@ impl UnservedQueue {
         };
         let shards = match found.await {
             // A producer of the queue needs no rights on the log, and tables of an earlier version need no reader.
-            Err(error) if matches!(error.kind, StoreErrorKind::Access | StoreErrorKind::SchemaMissing) => return Ok(None),
+            Err(error) if matches!(error.kind, StoreErrorKind::Access | StoreErrorKind::SchemaMissing) => {
+                return Ok(None);
+            }
             shards => shards?,
         };
         let is_read = shards.iter().any(|shard| shard.owner.is_some());

@@ -19,11 +19,7 @@ pub(super) struct Target<'a> {
     pub(super) unserved: Option<UnservedQueue>,
 }
 
-pub(super) async fn enqueue(
-    target: &Target<'_>,
-    mut lines: Lines<'_, impl BufRead>,
-    json: bool,
-) -> anyhow::Result<()> {
+pub(super) async fn enqueue(target: &Target<'_>, mut lines: Lines<'_, impl BufRead>, json: bool) -> anyhow::Result<()> {
     let mut written = 0;
     let mut has_reader = true;
     loop {
@@ -49,10 +45,7 @@ fn what_was_written(lines: usize) -> String {
 }
 
 /// What was written; nothing at the end of the input.
-async fn write_chunk(
-    target: &Target<'_>,
-    lines: &mut Lines<'_, impl BufRead>,
-) -> anyhow::Result<Vec<Enqueued>> {
+async fn write_chunk(target: &Target<'_>, lines: &mut Lines<'_, impl BufRead>) -> anyhow::Result<Vec<Enqueued>> {
     let (numbers, messages): (Vec<usize>, Vec<Message>) = lines.next_chunk()?.into_iter().unzip();
     if messages.is_empty() {
         return Ok(Vec::new());

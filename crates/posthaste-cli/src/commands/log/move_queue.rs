@@ -90,14 +90,19 @@ impl MoveQueue {
         self.print_moved(
             moved,
             true,
-            "what is still written to the queue goes to the log; set database.layout = \"log\" for relays and producers, and use \
-             `use_log()` in Rust; producers that call the SQL function `enqueue` need no change",
+            "what is still written to the queue goes to the log; set database.layout = \"log\" for relays and producers; for those \
+             that call the SQL function `enqueue`, `use_log()` makes it write to the log alone",
         )
     }
 
     async fn abort(&self, store: &PostgresLogStore, queue: QueueMove<'_>) -> anyhow::Result<()> {
-        if queue.progress().await? == MoveProgress::NotBegun {
-            return self.print_aborted(false);
+        match queue.progress().await? {
+            MoveProgress::NotBegun => return self.print_aborted(false),
+            MoveProgress::Begun => {}
+            MoveProgress::Done => bail!(
+                "this outbox was moved to the log, and there is no way back: what is written to the queue goes to the log; set \
+                 database.layout = \"log\""
+            ),
         }
         // What takes it back may be missing where an earlier version has begun it.
         store.migrate().await?;

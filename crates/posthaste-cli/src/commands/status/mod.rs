@@ -303,7 +303,9 @@ pub fn print_shards(out: &mut Printer<impl Write>, shards: &[ShardStatus]) -> st
 
 /// Shards in which new messages would not be delivered.
 pub fn print_set_back(out: &mut Printer<impl Write>, set_back: &[String]) -> std::io::Result<()> {
-    set_back.iter().try_for_each(|problem| writeln!(out, "error: {problem}"))
+    set_back
+        .iter()
+        .try_for_each(|problem| writeln!(out, "error: {problem}"))
 }
 
 fn circuit(relay: &RelayRecord) -> String {
