@@ -68,10 +68,11 @@ async fn require(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
             more => format!(" (and {more} more)"),
         };
         bail!(
-            "{}: the table is not what the table map `{}` says: {field}: {problem}{more}; `posthaste maps check` prints the \
-             SQL that fixes it",
+            "{}: the table is not what the table map `{}` says: {field}: {problem}{more}; `{}` prints the SQL \
+             that fixes it",
             database.url(),
-            map.name()
+            map.name(),
+            database.check_command()
         );
     }
     let missing = missing(store).await?;

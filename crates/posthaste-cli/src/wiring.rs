@@ -34,7 +34,7 @@ use sqlx::{ConnectOptions, Connection, MySqlConnection, PgConnection};
 use crate::config::{Config, Database, DatabaseUrl, PoolingMode};
 use crate::pool;
 
-pub use self::native_log::{FIRST_LOG_VERSION, NativeLog, any_native_log, native_log};
+pub use self::native_log::{FIRST_LOG_VERSION, NativeLog, any_native_log, native_log, served_log};
 
 /// What to do about a SQLite file that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

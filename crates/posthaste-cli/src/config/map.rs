@@ -17,6 +17,8 @@ pub struct NamedMap {
     pub toml: String,
     /// The tables it describes, where it ships with Posthaste.
     pub ddl: Option<&'static str>,
+    /// How it is named on the command line, from the directory that the command was started in.
+    pub argument: String,
 }
 
 impl NamedMap {
@@ -28,6 +30,7 @@ impl NamedMap {
                 map: builtin.map().map_err(|error| error.to_string())?,
                 toml: builtin.toml.to_owned(),
                 ddl: Some(builtin.ddl),
+                argument: given.to_owned(),
             });
         }
         let path = base.join(given);
@@ -39,7 +42,12 @@ impl NamedMap {
             )
         })?;
         let map = TableMap::from_toml(&toml).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Self { map, toml, ddl: None })
+        Ok(Self {
+            map,
+            toml,
+            ddl: None,
+            argument: path.display().to_string(),
+        })
     }
 }
 

@@ -203,6 +203,14 @@ impl Database {
         self.found.as_ref().map(|found| &found.map)
     }
 
+    /// The command that compares the tables with their map, wherever the map was named.
+    pub fn check_command(&self) -> String {
+        match &self.found {
+            Some(found) => format!("posthaste maps check --map {}", found.argument),
+            None => "posthaste maps check".to_owned(),
+        }
+    }
+
     /// After how many attempts a relay gives up, which a log must know to tell which of its rows are dead.
     pub fn max_attempts(&self) -> u32 {
         self.max_attempts

@@ -3,9 +3,10 @@
 use anyhow::{Context, bail};
 use posthaste_core::StoreError;
 use posthaste_core::message::DEFAULT_NAMESPACE;
-use posthaste_core::store::{Migration, OutboxStats, Store};
+use posthaste_core::store::{AdminStore, Migration, OutboxStats, ShardStatus, Store};
 use posthaste_postgres::{DEFAULT_SCHEMA, MoveProgress, PostgresLogStore};
 use posthaste_sql::TableMap;
+use posthaste_sql::table::Layout;
 use posthaste_sqlite::SqliteLogStore;
 
 use super::{IfMissing, postgres_log, postgres_options, sqlite_log, sqlite_pool};
@@ -56,6 +57,36 @@ impl NativeLog {
         })
     }
 
+    /// Who reads it, and how far.
+    pub async fn shards(&self) -> Result<Vec<ShardStatus>, StoreError> {
+        match self {
+            Self::Postgres(store) => store.shards().await,
+            Self::Sqlite(store) => store.shards().await,
+        }
+    }
+
+    /// Shards in which new messages count as read, with what sets that right. On SQLite a relay does.
+    pub async fn sequences_set_back(&self) -> Result<Vec<String>, StoreError> {
+        match self {
+            Self::Postgres(store) => {
+                let problems = store.sequences_set_back().await?;
+                Ok(problems.iter().map(ToString::to_string).collect())
+            }
+            Self::Sqlite(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Why a relay with these settings neither makes nor drops segments, if it does not.
+    pub async fn cannot_tend_segments(&self) -> Result<Option<String>, StoreError> {
+        match self {
+            Self::Postgres(store) => match store.tables() {
+                Some(tables) => Ok(tables.cannot_tend_segments().await?.map(|error| error.to_string())),
+                None => Ok(None),
+            },
+            Self::Sqlite(_) => Ok(None),
+        }
+    }
+
     /// The migrations of it that were not applied, and whether all were not: then there is none.
     pub async fn missing(&self) -> Result<(Vec<Migration>, bool), StoreError> {
         let store = self.store();
@@ -104,5 +135,13 @@ pub async fn any_native_log(database: &Database) -> anyhow::Result<NativeLog> {
         url @ DatabaseUrl::MySql(_) => {
             bail!("database.url = {url}: Posthaste's own log is kept on PostgreSQL and SQLite only")
         }
+    }
+}
+
+/// The log that relays serve by these settings; none where they serve something else.
+pub async fn served_log(database: &Database) -> anyhow::Result<Option<NativeLog>> {
+    match database.layout {
+        Layout::Log => Ok(Some(any_native_log(database).await?)),
+        Layout::Queue => Ok(None),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Place, TO_STDOUT, eventually};
+use crate::support::{DRAIN, Place, TO_STDOUT, eventually};
 
 #[test]
 fn a_queue_is_moved_to_the_log_with_one_command_when_its_relays_have_stopped() {
@@ -161,6 +161,7 @@ fn the_number_of_shards_is_raised_and_relays_share_them() {
     place.run(&["migrate"]).success();
     let raised = place.run(&["log", "shards", "4", "--json"]).success().json();
     assert_eq!((&raised["shards"], &raised["generation"]), (&4.into(), &2.into()));
+    assert_eq!((&raised["all_shards"], &raised["max_readers"]), (&5.into(), &16.into()));
     place.run(&["log", "shards", "2"]).fails_with(&["can only be raised"]);
     let owners = || {
         let status = place.run(&["log", "status", "--json"]).success().json();
@@ -208,4 +209,62 @@ fn what_has_no_queue_beside_a_log_is_refused() {
     for command in [&["log", "move"][..], &["log", "status"]] {
         place.run(command).fails_with(&["PostgreSQL and SQLite only"]);
     }
+}
+
+/// What is written then counts as read, and looks delivered.
+#[test]
+fn a_sequence_that_was_set_back_is_shown_before_a_relay_says_it() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.set("DATABASE__LAYOUT", "log").migrated();
+    let unread = place.run(&["log", "status"]).success().stdout;
+    assert!(unread.contains("start a relay with `posthaste run`"), "{unread}");
+    for payload in ["1", "2", "3"] {
+        place.enqueue(&["--topic", "a", "--payload", payload]);
+    }
+    place.run(&DRAIN).success();
+    for command in [&["log", "status", "--json"][..], &["status", "--json"]] {
+        let found = place.run(command).success().json();
+        assert!(found["set_back"].as_array().is_none_or(Vec::is_empty), "{found}");
+    }
+    place.sql("truncate log restart identity");
+    place.enqueue(&["--topic", "a", "--payload", "4"]);
+    let problem = [
+        "shard 0 of the log was read up to number 3",
+        "stands at 1",
+        "select setval(",
+    ];
+    for command in [&["log", "status"][..], &["status"]] {
+        let text = place.run(command).success().stdout;
+        assert!(problem.iter().all(|part| text.contains(part)), "{text}");
+        let json = place.run(&[command, &["--json"]].concat()).success().json();
+        assert!(json["set_back"][0].as_str().unwrap().contains(problem[0]), "{json}");
+    }
+    place
+        .run(&[&["run", "--check"], &TO_STDOUT[..]].concat())
+        .fails_with(&problem);
+}
+
+/// It delivers, and nothing is ever removed.
+#[test]
+fn a_check_warns_of_a_role_that_may_not_own_segments() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.set("DATABASE__LAYOUT", "log").migrated();
+    let check = [&["run", "--check"], &TO_STDOUT[..]].concat();
+    let owner = place.run(&check).success().stdout;
+    assert!(!owner.contains("warning"), "{owner}");
+    let url = place.setting("DATABASE__URL").unwrap();
+    let schema = place.setting("DATABASE__SCHEMA").unwrap();
+    let role = format!("relay_{schema}");
+    place.sql(&format!(
+        "create role {role}; grant usage on schema {schema} to {role};
+         grant select, insert, update, delete on all tables in schema {schema} to {role};
+         grant usage, select on all sequences in schema {schema} to {role}"
+    ));
+    let setting = format!("database.url={url}?options=-c%20role%3D{role}");
+    let warned = place.run(&[&check[..], &["--set", &setting]].concat()).success().stdout;
+    place.sql(&format!("drop owned by {role}; drop role {role}"));
+    assert!(
+        warned.contains("warning    ") && warned.contains("relay.retention"),
+        "{warned}"
+    );
 }

@@ -44,6 +44,20 @@ fn log_with_dead<const N: usize>() -> Option<(Place, [Spelled; N])> {
 }
 
 #[test]
+fn a_dead_message_of_a_log_shows_when_it_died() {
+    let Some((place, [dead])) = log_with_dead::<1>() else {
+        return;
+    };
+    place.sql("update log_failed set died_at = '2030-01-02 03:04:05Z'");
+    let shown = show(&place, &dead.event).unwrap();
+    assert!(
+        shown["updated_at"].as_str().unwrap().starts_with("2030-01-02T03:04:05"),
+        "{shown}"
+    );
+    assert_ne!(shown["updated_at"], shown["created_at"]);
+}
+
+#[test]
 fn a_dead_message_of_a_log_is_found_by_each_of_its_ids() {
     let Some((place, dead)) = log_with_dead::<2>() else {
         return;

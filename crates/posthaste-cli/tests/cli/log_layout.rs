@@ -202,7 +202,7 @@ fn what_the_log_does_not_take_is_named_before_anything_is_moved() {
         let refused = if is_sqlite {
             "nothing to take back"
         } else {
-            "was moved to the log"
+            "there is no way back"
         };
         abort.fails_with(&[refused]);
     }
@@ -240,17 +240,13 @@ fn a_producer_that_still_writes_to_the_queue_of_a_log_is_noticed() {
     let run = ["run", "--set", "relay.janitor_interval=100ms"];
     let _relay = place.start(&[&run, &TO_STDOUT[..]].concat());
     eventually("it serves", || !place.status()["relays"].as_array().unwrap().is_empty());
+    let (topic, layout) = (["--topic", "a", "--payload", "1"], ["--set", "database.layout=queue"]);
     place
-        .run(&[
-            "enqueue",
-            "--topic",
-            "a",
-            "--payload",
-            "1",
-            "--set",
-            "database.layout=queue",
-        ])
-        .success();
+        .run(&[&["enqueue"], &topic[..], &layout].concat())
+        .fails_with(&["kept in the log", "database.layout = \"log\""]);
+    place.sql(
+        "insert into posthaste_outbox (id, topic, payload) values ('0199c3a2-0000-7000-8000-000000000001', 'a', '1')",
+    );
     eventually("it says so", || {
         let log = place.read("log");
         log.contains("ERROR") && log.contains("1 message waits in the queue") && log.contains("posthaste log move")
@@ -318,6 +314,34 @@ fn forget_the_layout(place: Place) {
         place
             .run(&[&["run", "--check"], &TO_STDOUT[..]].concat())
             .fails_with(moved);
+    }
+}
+
+/// Nobody would deliver it.
+#[test]
+fn nothing_is_enqueued_into_the_queue_beside_a_log_that_is_used() {
+    for place in [Place::with_postgres(), Some(Place::with_sqlite())]
+        .into_iter()
+        .flatten()
+    {
+        let place = place.set("DATABASE__LAYOUT", "log").migrated();
+        let enqueue = ["enqueue", "--topic", "a", "--payload", "1"];
+        let queue = ["--set", "database.layout=queue"];
+        let to_queue = || place.run(&[&enqueue[..], &queue].concat());
+        let refused = &["this outbox is kept in the log", "database.layout = \"log\""][..];
+        place.enqueue(&enqueue[1..]);
+        to_queue().fails_with(refused);
+        place.run(&DRAIN).success();
+        to_queue().fails_with(refused);
+        let line = r#"{"topic": "a", "payload": 1}"#;
+        let lines = |more: &[&str]| place.run_with_input(&[&["enqueue", "--stdin"], &queue[..], more].concat(), line);
+        lines(&[]).fails_with(&[refused, &["nothing was written"]].concat());
+        // Other namespaces stay in the queue.
+        lines(&["--set", "outbox.namespace=other"]).success();
+        // A relay of the queue says that the log is not used any more.
+        let relay = place.start(&[&["run"], &queue[..], &TO_STDOUT].concat());
+        eventually("it is served", || to_queue().code == Some(0));
+        drop(relay);
     }
 }
 

@@ -211,7 +211,7 @@ fn lines_may_leave_out_a_topic_that_is_derived() {
     lines("").fails_with(&["nothing was written", &format!("line 1: topic: {cannot}")]);
     place
         .run(&["enqueue", "--key", "P1", "--payload", "1"])
-        .fails_with(&[&format!("--topic: {cannot}")]);
+        .fails_with(&[&format!("--topic: {cannot}; give --aggregate TYPE/ID")]);
 }
 
 fn a_check_prints_the_sql_that_fixes(table: Table) {
@@ -239,7 +239,7 @@ fn a_table_that_does_not_fit_is_refused_before_anything_is_claimed(table: Table)
     for args in [&["run", "--drain"][..], &["run", "--check"], &["status"], &enqueue] {
         place
             .run(args)
-            .fails_with(&["columns.attempts", "`posthaste maps check`"]);
+            .fails_with(&["columns.attempts", "`posthaste maps check --map ./outbox.toml`"]);
     }
 }
 
@@ -266,6 +266,39 @@ fn a_table_in_a_schema_is_found_by_either_way_to_name_it() {
     elsewhere
         .run(&["maps", "infer", "--table", "Parcel Events"])
         .fails_with(&["there is no table"]);
+}
+
+/// Whatever it is called, a queue needs the time at which a row was created.
+#[test]
+fn a_lone_time_is_taken_for_that_of_creation() {
+    let place = Place::with_sqlite();
+    place.sql(
+        "create table outbox (id text primary key, payload text not null, status text not null default 'PENDING', ts datetime);
+         create table bare (id text primary key, payload text not null, status text not null default 'PENDING')",
+    );
+    let proposal = place.run(&["maps", "infer", "--table", "outbox"]).success().stdout;
+    for part in [
+        "created_at = ",
+        "# To decide: is ts the time at which a row was created",
+    ] {
+        assert!(proposal.contains(part), "{part}: {proposal}");
+    }
+    let bare = place.run(&["maps", "infer", "--table", "bare"]).success().stdout;
+    assert!(
+        bare.contains("# To decide: which column says when a row was created (created_at)?"),
+        "{bare}"
+    );
+    place.write("bare.toml", &bare);
+    place
+        .run(&[
+            "run",
+            "--check",
+            "--set",
+            "database.map=./bare.toml",
+            "--set",
+            "publisher.kind=log",
+        ])
+        .fails_with(&["columns.created_at: every queue needs it"]);
 }
 
 /// Nothing that could change business data or hold up events is mapped without a word.

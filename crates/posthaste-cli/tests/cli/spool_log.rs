@@ -6,6 +6,7 @@ use crate::support::Place;
 /// Nothing may change in the queue or in the file.
 #[track_caller]
 fn is_refused(place: &Place, found: &str) {
+    let before = place.status();
     let dry = &["spool", "import", "--dry-run"][..];
     for command in [&["spool", "import"][..], dry] {
         let ran = place.run(command);
@@ -17,8 +18,10 @@ fn is_refused(place: &Place, found: &str) {
         assert_eq!(ran.stdout, "");
     }
     let status = place.status();
-    assert_eq!((&status["dead"], &status["pending"]), (&0.into(), &0.into()));
-    assert_eq!(spooled(place).len(), 1);
+    for count in ["dead", "pending", "log"] {
+        assert_eq!(status[count], before[count], "{count}");
+    }
+    assert_eq!((&status["spooled"], spooled(place).len()), (&1.into(), 1));
 }
 
 /// On SQLite a move leaves no trace in the queue.

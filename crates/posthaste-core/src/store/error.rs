@@ -106,7 +106,9 @@ impl StoreError {
         Err(Self {
             kind: StoreErrorKind::Other,
             message: format!("{messages} in the queue, which a relay of the log does not serve"),
-            remedy: Some("run `posthaste log move`, which moves what is there in its order"),
+            remedy: Some(
+                "stop the relays of the log, then run `posthaste log move`, which moves what is there in its order",
+            ),
             source: None,
         })
     }

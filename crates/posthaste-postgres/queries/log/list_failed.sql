@@ -11,7 +11,8 @@ select "@f.failed/id:int"::bigint as id, "@f.failed/log_id:int"::bigint as log_i
     /*if failed/created_at*/ "@f.failed/created_at:time" /*else*/ now() /*end*/ as created_at,
     "@f.failed/attempts:int"::bigint as attempts, "@f.failed/last_error:text" as last_error,
     "@f.failed/next_attempt_at:time" as next_attempt_at,
-    /*if failed/died_at*/ "@f.failed/died_at" is not null /*else*/ null::boolean /*end*/ as dead
+    /*if failed/died_at*/ "@f.failed/died_at" is not null /*else*/ null::boolean /*end*/ as dead,
+    /*if failed/died_at*/ "@f.failed/died_at:time" /*else*/ null::timestamptz /*end*/ as died_at
     /*if shard*/ , exists (
         select from "@failed" e where "@e.failed/event_id" = "@f.failed/event_id" and "@e.failed/id" <> "@f.failed/id"
     ) as shares_event /*end*/

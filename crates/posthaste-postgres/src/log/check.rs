@@ -87,6 +87,12 @@ impl PostgresLogStore {
                 ));
             }
         }
+        if log.is_native() {
+            return match self.sequences_set_back().await?.into_iter().next() {
+                Some(refusal) => Err(refusal),
+                None => Ok(()),
+            };
+        }
         let cursor = self.stored_cursor().await?;
         let mut connection = log.pool.acquire().await.map_err(store_error)?;
         Ok(first.compare_sequence(&mut connection, cursor).await?)

@@ -128,7 +128,7 @@ impl Reader {
 
 /// In Posthaste's own log, whose numbers come from nowhere else. Whoever set it back may not have been the relay's role, and may be
 /// restoring still, so the relay does not set it right by itself.
-fn own_was_set_back(shard: &Shard, last: i64, read_to: i64) -> LogError {
+pub(super) fn own_was_set_back(shard: &Shard, last: i64, read_to: i64) -> LogError {
     let Shard { number, sequence, .. } = shard;
     let sequence_text = sequence.replace('\'', "''");
     LogError::refuse(

@@ -1,5 +1,6 @@
 //! How an operator's rows are found: those in the table of failures, and those of the log that are not settled.
 
+use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Filter, Record};
 use posthaste_core::{MessageId, StoreError};
@@ -231,6 +232,7 @@ impl PostgresLogStore {
         let retries: i64 = row.try_get("attempts")?;
         let last_error: Option<String> = row.try_get("last_error")?;
         let dead: Option<bool> = row.try_get("dead")?;
+        let died_at: Option<DateTime<Utc>> = row.try_get("died_at")?;
         let dead = dead.unwrap_or(retries >= i64::from(self.log.options.max_retries));
         let record = Record {
             message: claimed.message,
@@ -249,7 +251,7 @@ impl PostgresLogStore {
             locked_until: None,
             last_error,
             created_at: claimed.created_at,
-            updated_at: claimed.created_at,
+            updated_at: died_at.unwrap_or(claimed.created_at),
             delivered_at: None,
         };
         Ok((number, record))

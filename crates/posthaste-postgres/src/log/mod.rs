@@ -64,7 +64,7 @@ pub(crate) use migrate::FIRST as FIRST_MIGRATION;
 use read_ahead::MAX_READ_AHEAD;
 use reader::Reader;
 use readers::Readers;
-use shard::{Shard, of_segments, of_shard};
+use shard::{NO_EPOCH, Shard, of_segments, of_shard};
 use state::StateTable;
 pub(crate) use statements::Statements;
 pub use tables::{
@@ -448,6 +448,25 @@ impl PostgresLogStore {
         let found = seats::hold_ups(&mut tx, schema).await?;
         tx.rollback().await.map_err(store_error)?;
         Ok(found)
+    }
+
+    /// The shards of Posthaste's own log whose sequence was set back, so that new messages count as read: for each what a relay of it
+    /// says, with what sets it right.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sequences_set_back(&self) -> Result<Vec<StoreError>, StoreError> {
+        let Some(schema) = self.log.map.schema().filter(|_| self.log.is_native()) else {
+            return Ok(Vec::new());
+        };
+        let mut tx = seats::begin_look(&self.log.pool).await?;
+        let found = seats::set_back(&mut tx, schema).await?;
+        tx.rollback().await.map_err(store_error)?;
+        let refusals = found.into_iter().filter_map(|found| {
+            let shard = Shard::of(&self.log.map, found.shard, NO_EPOCH)?;
+            Some(ids::own_was_set_back(&shard, found.last, found.read_to).into())
+        });
+        Ok(refusals.collect())
     }
 
     /// The segments and shards of Posthaste's own log, which it looks after by itself; existing tables have none.

@@ -36,6 +36,15 @@ pub(super) enum ReaderLock {
     GivenUp,
 }
 
+/// Why what a reader remembers is worth nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forgotten {
+    /// What it stored still stands there; rows that it saw may not.
+    Restart,
+    /// Something else stands there.
+    Rewritten,
+}
+
 /// A connection of the reader's own.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -139,10 +148,13 @@ impl Reader {
             .fetch_one(&mut link.connection)
             .await?;
         let saved = self.saved_state(&mut link.connection).await?;
+        let mut forgotten = None;
         if let ReaderLock::Held(session) = &mut *lock {
             let ours = stored == session.stored || Some(stored) == session.storing;
-            if ours && session.keeping.is_ours(&saved) && server == session.server {
-                tracing::info!(cursor = stored, "reading the log on a new connection");
+            let ours = ours && session.keeping.is_ours(&saved);
+            if ours && server == session.server {
+                let (shard, position) = (self.shard_number(), self.position(stored));
+                tracing::info!(shard, position, "reading the log on a new connection");
                 (session.stored, session.storing) = (stored, None);
                 (session.pid, session.link, session.idle_limit) = (link.pid, Some(link), lease);
                 session.keeping = Keeping::of(saved);
@@ -153,14 +165,45 @@ impl Reader {
                 self.bound(session);
                 return Ok(());
             }
-            tracing::warn!(
-                cursor = stored,
-                "the log was read by others, or written anew, or the server was started anew"
-            );
+            forgotten = Some(match ours {
+                true => Forgotten::Restart,
+                false => Forgotten::Rewritten,
+            });
         }
         let session = self.begin(link, stored, saved, server, lease).await?;
         *lock = ReaderLock::Held(Box::new(session));
+        // Not before: a server that starts ends connections again, and the same would be said each time.
+        if let Some(forgotten) = forgotten {
+            self.say_forgotten(forgotten, stored);
+        }
         Ok(())
+    }
+
+    fn say_forgotten(&self, forgotten: Forgotten, stored: i64) {
+        let (shard, position) = (self.shard_number(), self.position(stored));
+        match forgotten {
+            Forgotten::Restart => tracing::info!(
+                shard,
+                position,
+                "the server was started anew, so the log is read from where it was stored to be read"
+            ),
+            Forgotten::Rewritten => tracing::warn!(
+                shard,
+                position,
+                "another relay has read the log since, or its position was written by hand: it is read from there, and what \
+                 this relay had delivered and not stored is delivered again"
+            ),
+        }
+    }
+
+    /// The number of its shard, where there are some.
+    fn shard_number(&self) -> Option<i32> {
+        self.shard.as_ref().map(|shard| shard.number)
+    }
+
+    /// A number of the log as an operator sees it, who counts them within a shard.
+    fn position(&self, number: i64) -> i64 {
+        self.shard.as_ref().map_or(number, |shard| shard.position(number))
     }
 
     /// A reader that knows what the last one left.
@@ -209,8 +252,9 @@ impl Reader {
         self.try_checkpoint(&mut session).await?;
         self.bound(&mut session);
         tracing::info!(
-            cursor = stored,
-            read_to = start.state.hi,
+            shard = self.shard_number(),
+            position = self.position(stored),
+            read_to = self.position(start.state.hi),
             open = start.state.open.count(),
             after_crash = !(session.reader.suspects.is_empty() && session.suspected.is_empty()),
             "reading the log"

@@ -43,6 +43,7 @@ struct SeatStatements {
     release: Arc<str>,
     status: Arc<str>,
     hold_ups: Arc<str>,
+    set_back: Arc<str>,
 }
 
 impl SeatStatements {
@@ -56,6 +57,7 @@ impl SeatStatements {
             release: finish(include_str!("../../queries/log/shards/release.sql")),
             status: finish(include_str!("../../queries/log/shards/status.sql")),
             hold_ups: finish(include_str!("../../queries/log/shards/hold_ups.sql")),
+            set_back: finish(include_str!("../../queries/log/shards/set_back.sql")),
         }
     }
 }
@@ -270,6 +272,33 @@ pub(super) async fn hold_ups(connection: &mut PgConnection, schema: &Identifier)
         .fetch_all(connection)
         .await?;
     Ok(found)
+}
+
+/// A shard whose sequence stands below what was read of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SetBack {
+    pub(super) shard: i32,
+    pub(super) read_to: i64,
+    pub(super) last: i64,
+}
+
+/// Shards in which new rows would count as read.
+pub(super) async fn set_back(connection: &mut PgConnection, schema: &Identifier) -> Result<Vec<SetBack>, StoreError> {
+    let rows = sqlx::query(AssertSqlSafe(SeatStatements::finish(schema).set_back))
+        // A queue's pool may be that of a pooler.
+        .persistent(false)
+        .bind(schema.as_str())
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    let shard = |row: &PgRow| {
+        Ok(SetBack {
+            shard: get(row, "shard")?,
+            read_to: get(row, "read_to")?,
+            last: get(row, "last_value")?,
+        })
+    };
+    rows.iter().map(shard).collect()
 }
 
 /// The last digits of an instance, which is all that a lock can hold of it. The first ones are its time.

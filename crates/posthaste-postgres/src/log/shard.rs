@@ -39,6 +39,11 @@ impl Shard {
         i32::try_from(number >> SHARD_BITS).unwrap_or(i32::MAX)
     }
 
+    /// One of its numbers as an operator sees it, who counts them within the shard.
+    pub(super) fn position(&self, number: i64) -> i64 {
+        number - (i64::from(self.number) << SHARD_BITS)
+    }
+
     /// Those of some numbers that are its.
     pub(super) fn part_of(&self, ids: &Ranges) -> Ranges {
         let own = self.numbers();

@@ -53,6 +53,7 @@ pub fn infer(table: &LiveTable, others: &[LiveTable], database: Database) -> Pro
     draft.find_columns();
     let sides = side::find(table, others, draft.has(Role::Status));
     let is_log = sides.iter().any(|side| side.purpose == Table::Cursor);
+    draft.find_created_at(is_log);
     draft.settle_lease();
     let toml = draft.toml(&sides, is_log);
     let mut head = String::new();
@@ -128,6 +129,38 @@ impl<'a> Draft<'a> {
             self.note(
                 "which column has the key within which order is kept (ordering_key)? Without one there is no order",
             );
+        }
+    }
+
+    /// A queue needs the time at which a row was created, whatever it is called.
+    fn find_created_at(&mut self, is_log: bool) {
+        if self.has(Role::CreatedAt) {
+            return;
+        }
+        let used = |column: &LiveColumn| self.columns.iter().any(|found| found.column.name == column.name);
+        let times: Vec<_> = self
+            .table
+            .columns
+            .iter()
+            .filter(|column| is_time(column) && !used(column))
+            .collect();
+        match times[..] {
+            [time] => {
+                self.note(&format!(
+                    "is {} the time at which a row was created (created_at)? It is the only time that is in no other role",
+                    plain_comment(&time.name)
+                ));
+                self.take(Role::CreatedAt, time);
+            }
+            _ if is_log => {}
+            [] => self.note("which column says when a row was created (created_at)? Every queue needs one, and nothing looks like it"),
+            _ => {
+                let names: Vec<_> = times.iter().map(|time| plain_comment(&time.name)).collect();
+                self.note(&format!(
+                    "which of {} says when a row was created (created_at)? Every queue needs one",
+                    names.join(", ")
+                ));
+            }
         }
     }
 
@@ -310,6 +343,12 @@ fn doubt(role: Role, column: &LiveColumn) -> Option<String> {
         Role::Headers => headers::doubt(column),
         _ => None,
     }
+}
+
+/// Whether a column has a time by its type alone.
+fn is_time(column: &LiveColumn) -> bool {
+    let type_name = column.type_name.to_lowercase();
+    type_name.starts_with("timestamp") || type_name.starts_with("datetime")
 }
 
 /// One line of a map for a column of the outbox.

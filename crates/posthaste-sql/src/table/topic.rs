@@ -68,7 +68,8 @@ fn fill(text: &str, message: &Message) -> Result<String, String> {
     let mut topic = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (name, rest) = part.split_once('}').unwrap_or((part, ""));
-        let value = match name.trim_end_matches(":lower") {
+        let role = name.trim_end_matches(":lower");
+        let value = match role {
             "event_type" => &message.event_type,
             "aggregate_type" => &message.aggregate_type,
             "source" => &message.source,
@@ -77,7 +78,7 @@ fn fill(text: &str, message: &Message) -> Result<String, String> {
         };
         let value = value
             .as_deref()
-            .ok_or_else(|| format!("no topic: the row has no {name}"))?;
+            .ok_or_else(|| format!("no topic: the row has no {role}"))?;
         topic += &if name.ends_with(":lower") {
             value.to_lowercase()
         } else {

@@ -48,7 +48,7 @@ use placeholder::{ColumnName, OrderForm, Placeholder, StatePlaceholder, What};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TemplateError {
     /// The map has nothing for a placeholder.
-    #[error("the table map `{map}` has no {kind} for `{name}`, which this statement needs")]
+    #[error("{}", unknown(map, kind, name))]
     Unknown {
         /// The map.
         map: String,
@@ -73,6 +73,14 @@ pub enum TemplateError {
         /// How it begins.
         part: String,
     },
+}
+
+/// Of what a whole layout needs, the field of the map says more than a statement.
+fn unknown(map: &str, kind: &str, name: &str) -> String {
+    if name == Role::CreatedAt.to_string() {
+        return format!("columns.{name}: every queue needs it, and the table map `{map}` names no column for it");
+    }
+    format!("the table map `{map}` has no {kind} for `{name}`, which this statement needs")
 }
 
 impl From<TemplateError> for StoreError {

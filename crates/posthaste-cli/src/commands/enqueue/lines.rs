@@ -7,20 +7,23 @@ use posthaste_core::store::Store;
 use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions};
 use posthaste_sql::TableMap;
 
+use super::layout::UnservedQueue;
 use super::{line, refusal};
 use crate::failure::is_broken_pipe;
 use crate::terminal;
 
-pub(super) async fn enqueue(
-    store: &dyn Store,
-    options: &OutboxOptions,
-    mut lines: Lines<'_, impl BufRead>,
-    json: bool,
-) -> anyhow::Result<()> {
+/// Where lines are written.
+pub(super) struct Target<'a> {
+    pub(super) store: &'a dyn Store,
+    pub(super) options: &'a OutboxOptions,
+    pub(super) unserved: Option<UnservedQueue>,
+}
+
+pub(super) async fn enqueue(target: &Target<'_>, mut lines: Lines<'_, impl BufRead>, json: bool) -> anyhow::Result<()> {
     let mut written = 0;
     let mut has_reader = true;
     loop {
-        let step = write_chunk(store, options, &mut lines).await;
+        let step = write_chunk(target, &mut lines).await;
         let outcomes = step.with_context(|| what_was_written(written))?;
         if outcomes.is_empty() {
             return Ok(());
@@ -42,17 +45,19 @@ fn what_was_written(lines: usize) -> String {
 }
 
 /// What was written; nothing at the end of the input.
-async fn write_chunk(
-    store: &dyn Store,
-    options: &OutboxOptions,
-    lines: &mut Lines<'_, impl BufRead>,
-) -> anyhow::Result<Vec<Enqueued>> {
+async fn write_chunk(target: &Target<'_>, lines: &mut Lines<'_, impl BufRead>) -> anyhow::Result<Vec<Enqueued>> {
     let (numbers, messages): (Vec<usize>, Vec<Message>) = lines.next_chunk()?.into_iter().unzip();
     if messages.is_empty() {
         return Ok(Vec::new());
     }
-    store
-        .enqueue_and_commit(options, messages)
+    if let Some(unserved) = &target.unserved {
+        messages
+            .iter()
+            .try_for_each(|message| unserved.refuse(target.options, message))?;
+    }
+    target
+        .store
+        .enqueue_and_commit(target.options, messages)
         .await
         .map_err(|error| match error {
             EnqueueError::Invalid { position, reason } => {

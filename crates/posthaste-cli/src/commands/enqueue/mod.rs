@@ -1,5 +1,6 @@
 //! `posthaste enqueue`
 
+mod layout;
 mod line;
 mod lines;
 mod payload;
@@ -18,7 +19,8 @@ use serde_json::json;
 use crate::config::Config;
 use crate::schema;
 use crate::terminal::{self, Printer};
-use lines::Lines;
+use layout::UnservedQueue;
+use lines::{Lines, Target};
 use payload::Payload;
 
 /// Enqueue messages, given by flags or as lines of JSON
@@ -96,16 +98,25 @@ impl Enqueue {
         let map = config.database.table_map();
         if self.stdin {
             let store = schema::open(&config.database).await?;
+            let unserved = UnservedQueue::look(&*store, &config.database).await?;
             let lines = Lines::new(stdin().lock(), self.chunk, map);
-            return lines::enqueue(&*store, &options, lines, json).await;
+            let target = Target {
+                store: &*store,
+                options: &options,
+                unserved,
+            };
+            return lines::enqueue(&target, lines, json).await;
         }
         let mut message = self.message()?;
         if message.topic.is_empty() {
-            message.topic = topic::derived(&message, map)
-                .map_err(|reason| anyhow!("--topic: {reason}"))?
+            message.topic = topic::derived_of_flags(&message, map)
+                .map_err(anyhow::Error::msg)?
                 .into();
         }
         let store = schema::open(&config.database).await?;
+        if let Some(unserved) = UnservedQueue::look(&*store, &config.database).await? {
+            unserved.refuse(&options, &message)?;
+        }
         let outcomes = store
             .enqueue_and_commit(&options, vec![message])
             .await

@@ -14,3 +14,17 @@ pub(super) fn derived(message: &Message, map: Option<&TableMap>) -> Result<Strin
         format!("the table map `{}` derives it, and cannot: {reason}", map.name())
     })
 }
+
+/// The same for a message that was given by flags: what is missing is named by its flag.
+pub(super) fn derived_of_flags(message: &Message, map: Option<&TableMap>) -> Result<String, String> {
+    derived(message, map).map_err(|reason| {
+        let flag = match reason.rsplit(' ').next() {
+            Some("aggregate_type") => "; give --aggregate TYPE/ID",
+            Some("event_type") => "; give --type TYPE",
+            Some("source") => "; give --source SOURCE",
+            Some("tenant") => "; give --tenant TENANT",
+            _ => "",
+        };
+        format!("--topic: {reason}{flag}")
+    })
+}

@@ -27,11 +27,12 @@ use crate::{terminal, wiring};
 /// Relays of the queue must be stopped first; producers may go on. Nothing is lost and the order of each key stays. Messages
 /// that are written to the queue later, by producers that were not told, are redirected to the log; on SQLite they wait there
 /// until they are moved as well, so stop producers, too. Cut short, run it again: it goes on where it was. Set
-/// database.layout = "log" for relays and producers afterwards.
+/// database.layout = "log" for relays and producers afterwards. Once the queue was moved there is no way back, also if it was empty.
 ///
 /// Messages that the log does not take are named before anything is changed: on PostgreSQL those whose topic has more than 512 bytes
 /// or whose key has more than 2048, on SQLite those whose id is not text.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct MoveQueue {
     /// Only say what would be moved, and what stands in the way
     #[arg(long)]
@@ -46,6 +47,12 @@ pub struct MoveQueue {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste log move --dry-run    what would be moved, and what stands in the way
+  posthaste log move --wait 5m
+  posthaste log move --abort      take back a move that was begun and has moved nothing";
 
 /// Fresh messages of one transaction.
 const BATCH: u32 = 5_000;
@@ -83,13 +90,19 @@ impl MoveQueue {
         self.print_moved(
             moved,
             true,
-            "what is still written to the queue goes to the log; set database.layout = \"log\" for relays and producers",
+            "what is still written to the queue goes to the log; set database.layout = \"log\" for relays and producers; for those \
+             that call the SQL function `enqueue`, `use_log()` makes it write to the log alone",
         )
     }
 
     async fn abort(&self, store: &PostgresLogStore, queue: QueueMove<'_>) -> anyhow::Result<()> {
-        if queue.progress().await? == MoveProgress::NotBegun {
-            return self.print_aborted(false);
+        match queue.progress().await? {
+            MoveProgress::NotBegun => return self.print_aborted(false),
+            MoveProgress::Begun => {}
+            MoveProgress::Done => bail!(
+                "this outbox was moved to the log, and there is no way back: what is written to the queue goes to the log; set \
+                 database.layout = \"log\""
+            ),
         }
         // What takes it back may be missing where an earlier version has begun it.
         store.migrate().await?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
+use posthaste_core::store::AdminStore;
 use posthaste_postgres::LogTables;
 use serde_json::json;
 use tokio::time::sleep;
@@ -22,8 +23,9 @@ const LONG: Duration = Duration::from_secs(3);
 /// New messages go to new shards at once. Those are read when the old ones are read to their end, and every transaction that was
 /// writing has ended, so that the order of each key stays: raise it when the backlog is small. Up to as many relays as there are
 /// shards share the work. Each shard takes a connection of the relay that reads it, up to `database.log.max_readers` of one relay;
-/// shards beyond that take turns. More shards than the server has connections left are refused. The number can only be raised.
+/// shards beyond that take turns. Shards of earlier generations stay and are read, too, for what failed there and waits. More shards than the server has connections left are refused. The number can only be raised.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Shards {
     /// How many there shall be
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -35,6 +37,11 @@ pub struct Shards {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste log shards 8
+  posthaste log status      who reads which shard, and what the newest ones wait for";
 
 impl Shards {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
@@ -52,14 +59,24 @@ impl Shards {
         }
         let generation = tables.raise_shards(self.number).await?;
         let hold_ups = store.hold_ups().await?;
+        let all = store.shards().await?.len();
+        let max_readers = config.database.log.max_readers;
         let mut out = terminal::stdout();
         if self.json {
-            return out.json(&json!({ "shards": self.number, "generation": generation, "hold_ups": hold_ups }));
+            return out.json(&json!({
+                "shards": self.number, "generation": generation, "all_shards": all, "max_readers": max_readers,
+                "hold_ups": hold_ups,
+            }));
         }
         writeln!(
             out,
             "new messages go to {} shards, generation {generation}",
             self.number
+        )?;
+        writeln!(
+            out,
+            "with those of earlier generations {all} shards are read in all; one relay reads up to {max_readers} of them at once \
+             (database.log.max_readers)"
         )?;
         print_hold_ups(&mut out, &hold_ups)?;
         Ok(())

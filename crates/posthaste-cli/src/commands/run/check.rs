@@ -26,8 +26,8 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
         let tables = if let Some(map) = database.table_map() {
             schema::prepare(&*store, database).await?;
             let warnings = match schema::findings(database).await?.len() {
-                0 => "",
-                _ => ", with warnings (see `posthaste maps check`)",
+                0 => String::new(),
+                _ => format!(", with warnings (see `{}`)", database.check_command()),
             };
             format!("table map {} fits{warnings}", map.name())
         } else {
@@ -49,6 +49,10 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     } else {
         return schema::prepare(&*store, database).await;
     };
+    let warning = match wiring::served_log(database).await? {
+        Some(log) if missing.is_empty() => log.cannot_tend_segments().await?,
+        _ => None,
+    };
     let address = database.url();
     let listen = config.metrics.listen;
     let mut out = terminal::stdout();
@@ -58,6 +62,7 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
             "database": address.to_string(),
             "product": address.product(),
             "outbox": found,
+            "warning": warning,
             "publisher": publisher,
             "safety_net": net,
             "metrics": listen.map(|listen| format!("http://{listen}/metrics")),
@@ -66,6 +71,9 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     writeln!(out, "settings   ok")?;
     writeln!(out, "database   {address} ({})", address.product())?;
     writeln!(out, "outbox     {found}")?;
+    if let Some(warning) = &warning {
+        writeln!(out, "warning    {warning}")?;
+    }
     // After what else was found: it may take its time, and fail.
     writeln!(out, "publisher  {}", publisher.check().await?)?;
     writeln!(

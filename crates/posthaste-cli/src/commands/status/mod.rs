@@ -11,6 +11,7 @@ use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::readable::Readable;
 use posthaste_core::store::{OutboxStats, RelayRecord, ShardStatus, Store};
+use posthaste_relay::Spool;
 use posthaste_sql::TableMap;
 use serde::Serialize;
 
@@ -20,8 +21,12 @@ use crate::config::Config;
 use crate::schema;
 use crate::terminal::{self, Printer};
 use crate::unserved::{Unserved, is_empty};
+use crate::wiring::{self, NativeLog};
 
 /// Show what is in the outbox, and which relays serve it
+///
+/// `pending` counts all that is not delivered, also messages that wait for a retry or for a time of their own (`not_before`),
+/// and `oldest` is the age of the oldest of them. What is in the other layout of an outbox that was moved is counted with it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Status {
@@ -63,6 +68,7 @@ struct Found<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     map: Option<&'a str>,
     namespace: &'a str,
+    /// What is in the outbox, whichever of its layouts it is in: conditions watch over all of it.
     #[serde(flatten)]
     stats: OutboxStats,
     /// What waits in a queue beside the log.
@@ -77,26 +83,24 @@ struct Found<'a> {
     /// Why what is in the log is not among the figures.
     #[serde(skip)]
     uncounted: Option<String>,
+    /// Dead letters in the file of the safety net, as far as this machine has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spooled: Option<usize>,
     relays: Vec<FoundRelay>,
     /// Of a log that has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shards: Vec<ShardStatus>,
+    /// Shards of a log in which new messages count as read, and what sets that right.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set_back: Vec<String>,
 }
 
 impl Found<'_> {
-    /// What is in the outbox, whichever of its layouts it is in: conditions watch over all of it. What waits in the queue beside a
-    /// log is counted with the log.
-    fn all(&self) -> OutboxStats {
-        let mut all = self.stats.clone().with_queue(&self.log);
-        all.dead += self.queue.dead + self.log.dead;
-        all
-    }
-
     /// What is to be done about messages in the layout that is not served.
     fn elsewhere(&self) -> Option<String> {
         let queue = (!is_empty(&self.queue)).then(|| {
             format!(
-                "of these {} wait in the queue and {} are dead there; run `posthaste log move`",
+                "of these {} wait in the queue and {} are dead there; stop the relays of the log, then run `posthaste log move`",
                 self.queue.undelivered(),
                 self.queue.dead
             )
@@ -129,8 +133,9 @@ impl Status {
         namespace::ensure_in_log(&config.database, self.namespace.as_deref())?;
         let store = schema::existing(&config.database).await?;
         let namespace = self.namespace.as_ref().unwrap_or(&config.relay.scope.namespace);
+        let log = wiring::served_log(&config.database).await?;
         loop {
-            let found = look(&*store, config, namespace).await?;
+            let found = look(&*store, log.as_ref(), config, namespace).await?;
             self.print(&found)?;
             if !self.watch {
                 return self.judge(&found);
@@ -142,7 +147,7 @@ impl Status {
     /// Fails if a condition is met that it should fail for.
     fn judge(&self, found: &Found<'_>) -> anyhow::Result<()> {
         let figures = Figures {
-            stats: &found.all(),
+            stats: &found.stats,
             alive: found.alive(),
             shards: &found.shards,
         };
@@ -203,17 +208,26 @@ impl Status {
             let (messages, dead) = (found.queue.undelivered(), found.queue.dead);
             writeln!(
                 out,
-                "queue       {messages} of these wait in the queue, and {dead} dead ones are there, which relays of the log do not \
-                 serve; run `posthaste log move`"
+                "queue       {messages} of these wait in the queue, and {dead} of the dead ones are there, which relays of the log do \
+                 not serve; stop these, then run `posthaste log move`"
             )?;
         }
         if let Some(unserved) = &found.unserved {
             writeln!(out, "log         {unserved}")?;
         }
+        if let Some(spooled) = found.spooled {
+            let remedy = if spooled > 0 {
+                "  dead letters that the database did not take; see `posthaste spool list`"
+            } else {
+                ""
+            };
+            writeln!(out, "spooled     {spooled}{remedy}")?;
+        }
         print_relays(&mut out, found)?;
         if !found.shards.is_empty() {
             print_shards(&mut out, &found.shards)?;
         }
+        print_set_back(&mut out, &found.set_back)?;
         Ok(())
     }
 }
@@ -287,6 +301,13 @@ pub fn print_shards(out: &mut Printer<impl Write>, shards: &[ShardStatus]) -> st
     Ok(())
 }
 
+/// Shards in which new messages would not be delivered.
+pub fn print_set_back(out: &mut Printer<impl Write>, set_back: &[String]) -> std::io::Result<()> {
+    set_back
+        .iter()
+        .try_for_each(|problem| writeln!(out, "error: {problem}"))
+}
+
 fn circuit(relay: &RelayRecord) -> String {
     let since = relay.circuit_since.format("%Y-%m-%d %H:%M:%S UTC");
     let given = relay.circuit_reason.as_deref();
@@ -303,28 +324,50 @@ fn circuit(relay: &RelayRecord) -> String {
     }
 }
 
-async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> anyhow::Result<Found<'a>> {
+async fn look<'a>(
+    store: &dyn Store,
+    served_log: Option<&NativeLog>,
+    config: &'a Config,
+    namespace: &'a str,
+) -> anyhow::Result<Found<'a>> {
     let unserved = Unserved::look(store, &config.database, namespace).await?;
+    let log = unserved
+        .as_ref()
+        .map(|unserved| unserved.log.clone())
+        .unwrap_or_default();
+    let queue = store.left_in_queue().await?;
+    // What waits in the queue beside a log is counted with the log.
+    let mut stats = store.stats(namespace).await?.with_queue(&log);
+    stats.dead += queue.dead + log.dead;
+    let set_back = match served_log {
+        Some(log) => log.sequences_set_back().await?,
+        None => Vec::new(),
+    };
     Ok(Found {
         database: config.database.url().to_string(),
         schema_version: store.applied().await?.into_iter().max().unwrap_or_default(),
         map: config.database.table_map().map(TableMap::name),
         namespace,
-        stats: store.stats(namespace).await?,
-        queue: store.left_in_queue().await?,
-        log: unserved
-            .as_ref()
-            .map(|unserved| unserved.log.clone())
-            .unwrap_or_default(),
+        stats,
+        queue,
+        log,
         uncounted: unserved.as_ref().and_then(|unserved| unserved.uncounted.clone()),
         unserved: unserved.map(|unserved| unserved.to_string()),
+        spooled: spooled(config),
         relays: relays(store, namespace)
             .await?
             .into_iter()
             .map(FoundRelay::from)
             .collect(),
         shards: store.shards().await?,
+        set_back,
     })
+}
+
+/// None without a file, or where it cannot be read: it may be on another machine, or another user's.
+fn spooled(config: &Config) -> Option<usize> {
+    let spool = config.safety_net.spool()?;
+    Some(Spool::new(spool).read().ok()?.open.len())
 }
 
 /// None where there is no list of them.
@@ -372,12 +415,14 @@ mod tests {
             log: OutboxStats::default(),
             unserved: None,
             uncounted: None,
+            spooled: None,
             relays: vec![
                 relay(1.0, CircuitState::Open),
                 relay(14.9, CircuitState::HalfOpen),
                 relay(75.2, CircuitState::Closed),
             ],
             shards: Vec::new(),
+            set_back: Vec::new(),
         };
         let mut out = Printer::on(Vec::new());
         print_relays(&mut out, &found).unwrap();

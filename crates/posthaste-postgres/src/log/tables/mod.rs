@@ -31,7 +31,7 @@ posthaste_sql::statements! {
     /// For segments.
     segments: Segments => {
         lock_segments, ready_segments, rotate_segment, make_segments, settle_segments, old_segments, dropped_segment,
-        forget_discarded, count_old_segments, first_segment,
+        forget_discarded, count_old_segments, first_segment, not_owner,
     }
     /// For the move from the queue.
     moving: Moving => {

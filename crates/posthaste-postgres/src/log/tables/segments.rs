@@ -83,6 +83,25 @@ impl LogTables {
         Ok(done)
     }
 
+    /// Why this role makes and drops no segments, if it does not: it is no member of the role that owns the log. A relay goes on
+    /// without it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn cannot_tend_segments(&self) -> Result<Option<StoreError>, StoreError> {
+        let owner: Option<String> = sqlx::query_scalar(self.statements.segments.not_owner.sql())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(store_error)?;
+        let refusal = |owner: String| StoreError {
+            kind: StoreErrorKind::Access,
+            message: format!("this role is not the owner of the log and no member of it ({owner})"),
+            remedy: None,
+            source: None,
+        };
+        Ok(owner.map(|owner| for_the_owner(refusal(owner))))
+    }
+
     /// The first segment that may have rows which are not settled; see the file.
     pub(crate) fn first_segment_query(&self) -> AssertSqlSafe<Arc<str>> {
         self.statements.segments.first_segment.sql()
