@@ -274,7 +274,8 @@ fn a_lone_time_is_taken_for_that_of_creation() {
     let place = Place::with_sqlite();
     place.sql(
         "create table outbox (id text primary key, payload text not null, status text not null default 'PENDING', ts datetime);
-         create table bare (id text primary key, payload text not null, status text not null default 'PENDING')",
+         create table bare (id text primary key, payload text not null, status text not null default 'PENDING',
+            locked_by text, locked_until integer, attempts integer not null default 0)",
     );
     let proposal = place.run(&["maps", "infer", "--table", "outbox"]).success().stdout;
     for part in [

@@ -18,8 +18,8 @@ fn is_refused(place: &Place, found: &str) {
         assert_eq!(ran.stdout, "");
     }
     let status = place.status();
-    for count in ["dead", "pending", "log"] {
-        assert_eq!(status[count], before[count], "{count}");
+    for count in ["/dead", "/pending", "/log/dead", "/log/pending"] {
+        assert_eq!(status.pointer(count), before.pointer(count), "{count}");
     }
     assert_eq!((&status["spooled"], spooled(place).len()), (&1.into(), 1));
 }

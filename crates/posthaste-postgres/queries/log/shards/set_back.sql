@@ -3,12 +3,16 @@
 --   $1 the schema
 select s.shard, s.read_to, s.last_value
 from (
-    select o.shard, "posthaste".log_read_to(o.state, o.position) as read_to,
-        coalesce(pg_sequence_last_value(q.oid), o.shard::bigint << 44) as last_value
-    from "posthaste".log_shards o
-    join pg_class q on q.oid = to_regclass(quote_ident($1::text) || '.log_shard_' || o.shard::text || '_seq')
-    where has_sequence_privilege(q.oid, 'select, usage')
-    -- What is joined is asked for no sequence that may not be read.
+    select o.shard, o.read_to, case when has_sequence_privilege(o.sequence, 'select, usage') then
+        coalesce(pg_sequence_last_value(o.sequence), o.shard::bigint << 44)
+    end as last_value
+    from (
+        select r.shard, "posthaste".log_read_to(r.state, r.position) as read_to,
+            to_regclass(quote_ident($1::text) || '.log_shard_' || r.shard::text || '_seq') as sequence
+        from "posthaste".log_shards r
+        -- A name is looked up once for each shard.
+        offset 0
+    ) o
     offset 0
 ) s
 where s.last_value < s.read_to
