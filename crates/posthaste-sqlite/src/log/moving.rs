@@ -47,7 +47,8 @@ impl SqliteLogStore {
         found.await.map_err(|error| self.inner.error(error))
     }
 
-    /// Moves all messages of the queue; says how many. Nothing is moved while relays hold some of them, which [`MovePlan::leased`]
+    /// Moves all messages of the queue; says how many. What the log has already by its id was enqueued twice, and is not delivered
+    /// once more. Nothing is moved while relays hold some of them, which [`MovePlan::leased`]
     /// tells.
     ///
     /// # Errors
@@ -106,17 +107,25 @@ impl Inner {
         }
         // The same for both statements: a message must not be of both kinds, or of none.
         let now = chrono::Utc::now().timestamp_millis();
-        sqlx::query(self.moving(WAITING).sql())
+        let waiting = sqlx::query(self.moving(WAITING).sql())
             .bind(now)
             .bind(&self.table)
             .execute(&mut *tx)
             .await?;
-        sqlx::query(self.moving(FRESH).sql())
+        let fresh = sqlx::query(self.moving(FRESH).sql())
             .bind(now)
             .execute(&mut *tx)
             .await?;
         let moved = sqlx::query(self.moving(REMOVE).sql()).execute(&mut *tx).await?;
         tx.commit().await?;
+        let written = waiting.rows_affected() + fresh.rows_affected();
+        let duplicates = moved.rows_affected().saturating_sub(written);
+        if duplicates > 0 {
+            tracing::warn!(
+                duplicates,
+                "messages of the queue were in the log already, by their ids: they were enqueued twice, and are not delivered once more"
+            );
+        }
         Ok(Some(moved.rows_affected()))
     }
 }

@@ -181,9 +181,8 @@ impl Session {
         let lately = now.duration_since(self.stored_at) < CHECKPOINT_INTERVAL;
         // Among suspects it has to be known which of them was in flight.
         let at_once = at_rest || self.is_trying;
-        let has_changed = || {
-            self.reader.state(now) != self.stored || self.suspected.counting(self.retried()) != self.stored_retried
-        };
+        let has_changed =
+            || self.reader.state(now) != self.stored || self.suspected.counting(self.retried()) != self.stored_retried;
         (at_once || !lately) && has_changed()
     }
 

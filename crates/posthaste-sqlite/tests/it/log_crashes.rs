@@ -166,7 +166,10 @@ async fn delayed_messages_that_were_merely_in_flight_survive_many_kills() {
     }
     assert_eq!(dead(&store).await, []);
     let (store, rest) = Run::until_all_is_settled(store, &[], messages.len() - delivered).await;
-    assert_eq!((dead(&store).await, rest.delivered.len()), (vec![], messages.len() - delivered));
+    assert_eq!(
+        (dead(&store).await, rest.delivered.len()),
+        (vec![], messages.len() - delivered)
+    );
 }
 
 /// Proves B3.

@@ -58,7 +58,10 @@ async fn retries_of_a_key_follow_each_other_as_soon_as_the_one_before_is_deliver
     let first = request(10);
     assert_eq!(claim(&store, &first).await, of_key);
     let (delay, error) = (Duration::ZERO, "no".to_owned());
-    assert_eq!(settle(&store, &first, &of_key, &Verdict::Retry { delay, error }).await, []);
+    assert_eq!(
+        settle(&store, &first, &of_key, &Verdict::Retry { delay, error }).await,
+        []
+    );
     store.pass_time(interval);
     for id in of_key {
         let retry = request(10);

@@ -16,6 +16,7 @@ mod log_crashes;
 mod log_delayed;
 mod log_draining;
 mod log_looks;
+mod log_moving;
 mod log_standstill;
 mod mapped;
 mod odd_rows;

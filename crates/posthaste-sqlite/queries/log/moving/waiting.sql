@@ -1,9 +1,12 @@
--- Moves what waits, was tried or is dead beside the log, each behind the fresh messages that stood before it.
+-- Moves what waits, was tried or is dead beside the log, each behind the fresh messages that stood before it, but for what the log
+-- has already.
 --   ?1 what is due at this time was fresh  ?2 the name of the log's table
 with queue as (
     select *, status <> 'dead' and attempts = 0 and next_attempt_at <= ?1 as fresh
-    from "@queue"
+    from "@queue" q
     where namespace = 'default' and status in ('pending', 'processing', 'dead')
+        and not exists (select 1 from "@outbox" o where o.id = q.id)
+        and not exists (select 1 from "@failed" f where f.id = q.id)
 ),
 placed as (
     select *, sum(fresh) over (order by seq) as fresh_before from queue
