@@ -13,14 +13,18 @@ use uuid::Uuid;
 
 use crate::support::{Background, Place, eventually};
 
-/// A receiver of alerts.
-struct Receiver {
-    url: String,
+/// A receiver of alerts, or of messages.
+pub struct Receiver {
+    pub url: String,
     bodies: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Receiver {
     fn start() -> Self {
+        Self::answering("204 No Content")
+    }
+
+    pub fn answering(status: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/hooks/very-secret", listener.local_addr().unwrap());
         let bodies: Arc<Mutex<Vec<Value>>> = Arc::default();
@@ -41,7 +45,7 @@ impl Receiver {
                             if let Ok(body) = serde_json::from_str(body) {
                                 received.lock().unwrap().push(body);
                             }
-                            let answer = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+                            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
                             let _ = stream.write_all(answer.as_bytes());
                             break;
                         }
@@ -195,7 +199,7 @@ pub fn import(place: &Place, args: &[&str]) -> Value {
         .json()
 }
 
-fn start(place: &Place) -> Background {
+pub fn start(place: &Place) -> Background {
     let relay = place.start(&["run"]);
     eventually("the relay runs", || place.read("log").contains("relay started"));
     relay

@@ -1,7 +1,7 @@
 //! Letters of an outbox whose messages are in the log, by commands with the settings of its queue.
 
-use crate::safety_net::{dead, import, letter, lines, spooled};
-use crate::support::Place;
+use crate::safety_net::{Receiver, dead, import, letter, lines, spooled, start};
+use crate::support::{Place, eventually};
 
 /// Nothing may change in the queue or in the file.
 #[track_caller]
@@ -22,6 +22,32 @@ fn is_refused(place: &Place, found: &str) {
         assert_eq!(status.pointer(count), before.pointer(count), "{count}");
     }
     assert_eq!((&status["spooled"], spooled(place).len()), (&1.into(), 1));
+}
+
+/// A message of a log that dies is another row, so its letter is known by its event. Proves D7.
+#[test]
+fn a_death_that_the_table_of_a_log_refuses_is_in_the_file_until_the_table_takes_it() {
+    const REFUSE: &str = "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'no deaths today'; end $$;
+         create trigger refuse before insert or update on log_failed for each row when (new.died_at is not null) execute function refuse()";
+    let Some(place) = Place::with_postgres() else { return };
+    let receiver = Receiver::answering("422 Unprocessable Content");
+    let place = place
+        .set("DATABASE__LAYOUT", "log")
+        .set("PUBLISHER__KIND", "http")
+        .set("PUBLISHER__URL", &receiver.url)
+        .set("RELAY__POLL_INTERVAL", "50ms")
+        .set("SAFETY_NET__FILE", "./dead.jsonl")
+        .migrated();
+    let relay = start(&place);
+    place.sql(REFUSE);
+    let id = place.enqueue(&["--topic", "orders", "--key", "42", "--payload", "{}"]);
+    eventually("the letter is in the file", || spooled(&place).len() == 1);
+    assert_eq!((&spooled(&place)[0]["id"], dead(&place)), (&id.into(), 0));
+    place.sql("drop trigger refuse on log_failed");
+    eventually("the table has it", || dead(&place) == 1);
+    eventually("the file needs it no more", || spooled(&place).is_empty());
+    drop(relay);
+    assert_eq!(import(&place, &[])["imported"], 0);
 }
 
 /// On SQLite a move leaves no trace in the queue.

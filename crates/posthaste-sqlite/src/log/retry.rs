@@ -68,9 +68,8 @@ impl Inner {
         }
         let due = self.due_rows(session, request, true, now).await?;
         let allowed = request.max_attempts;
-        let exhausted = |row: &DueRow| {
-            row.counted >= allowed || session.suspected.is_exhausted(row.number, row.counted, allowed)
-        };
+        let exhausted =
+            |row: &DueRow| row.counted >= allowed || session.suspected.is_exhausted(row.number, row.counted, allowed);
         let (exhausted, mut due): (Vec<_>, Vec<_>) = due.into_iter().partition(exhausted);
         if !exhausted.is_empty() {
             claim.died = self.give_up_suspected(session, request, exhausted, now).await?;

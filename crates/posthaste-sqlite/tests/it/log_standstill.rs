@@ -36,7 +36,10 @@ async fn wait_for(
             return;
         }
         store.pass_time(Duration::from_secs(2));
-        assert!(begun.elapsed() < Duration::from_mins(1), "what waits holds up all others");
+        assert!(
+            begun.elapsed() < Duration::from_mins(1),
+            "what waits holds up all others"
+        );
     }
 }
 
@@ -53,7 +56,10 @@ async fn a_key_whose_receiver_is_slow_does_not_keep_others_waiting_and_stays_in_
     })
     .await;
     // Some of those in flight fail after all; the others of its key have not passed it.
-    assert_eq!(settle(&store, &first, &slow[..DELIVERED], &Verdict::Delivered).await, []);
+    assert_eq!(
+        settle(&store, &first, &slow[..DELIVERED], &Verdict::Delivered).await,
+        []
+    );
     let (delay, error) = (Duration::ZERO, "no".to_owned());
     let failed = Verdict::Retry { delay, error };
     assert_eq!(settle(&store, &first, &slow[DELIVERED..IN_FLIGHT], &failed).await, []);
