@@ -615,7 +615,8 @@ select f."id"::bigint as id, null::bigint::bigint as log_id, f."event_id"::text 
     case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
     f."retry_count"::bigint as attempts, f."last_error"::text as last_error,
     case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end as next_attempt_at,
-    null::boolean as dead
+    null::boolean as dead,
+    null::timestamptz as died_at
 from "outbox_failed" f
 where f."id" > $1
     and ($2::text[] is null or f."id" = any ($3::bigint[])

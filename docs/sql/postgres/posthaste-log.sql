@@ -709,7 +709,8 @@ select f."id"::bigint as id, f."log_id"::bigint as log_id, f."event_id"::text as
     case when f."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."created_at" end as created_at,
     f."attempts"::bigint as attempts, f."last_error"::text as last_error,
     case when f."next_attempt_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_attempt_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_attempt_at" end as next_attempt_at,
-    f."died_at" is not null as dead
+    f."died_at" is not null as dead,
+    case when f."died_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."died_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."died_at" end as died_at
     , exists (
         select from "posthaste"."log_failed" e where e."event_id" = f."event_id" and e."id" <> f."id"
     ) as shares_event
@@ -931,6 +932,12 @@ select coalesce(min(s.segment) filter (where s.settled_at is null), 0) as first,
     set_config('plan_cache_mode', case when count(*) > 16 then 'force_custom_plan' else 'auto' end, $1) as plans
 from "posthaste".log_segments s
 where s.dropped_at is null;
+
+-- not_owner
+-- The owner of the log, if this role has not its rights: nobody else may make, attach, detach and drop its segments.
+select pg_get_userbyid(c.relowner)::text as owner
+from pg_class c
+where c.oid = '"posthaste".log'::regclass and not pg_has_role(c.relowner, 'usage');
 
 -- move_plan
 -- What of the queue would be moved to the log, and what stands in the way.

@@ -75,7 +75,10 @@ fn a_move_that_gives_up_is_offered_to_be_taken_back_only_while_nothing_is_in_the
     let place = place.set("DATABASE__LAYOUT", "log");
     let letters = with_dead(&place, &[("orders", "k")]);
     let place = place.set("DATABASE__LAYOUT", "queue");
-    place.enqueue(&["--topic", "a", "--payload", "1"]);
+    // As a producer does that knows nothing of the log.
+    place.sql(
+        "insert into outbox (id, namespace, topic, payload) values ('0199c3a2-0000-7000-8000-000000000001', 'default', 'a', '1')",
+    );
     place.sql(CLAIM);
     let refused = || {
         let gave_up = place.run(&["log", "move", "--wait", "1s"]);

@@ -271,11 +271,10 @@ fn a_table_in_a_schema_is_found_by_either_way_to_name_it() {
 /// Whatever it is called, a queue needs the time at which a row was created.
 #[test]
 fn a_lone_time_is_taken_for_that_of_creation() {
-    let place = Place::with_sqlite();
+    let Some(place) = Place::with_postgres() else { return };
     place.sql(
-        "create table outbox (id text primary key, payload text not null, status text not null default 'PENDING', ts datetime);
-         create table bare (id text primary key, payload text not null, status text not null default 'PENDING',
-            locked_by text, locked_until integer, attempts integer not null default 0)",
+        "create table outbox (id uuid primary key, payload text not null, status text not null default 'PENDING', ts timestamptz);
+         create table bare (id uuid primary key, payload text not null, status text not null default 'PENDING')",
     );
     let proposal = place.run(&["maps", "infer", "--table", "outbox"]).success().stdout;
     for part in [
