@@ -216,7 +216,8 @@ impl RelayStore for SqliteLogStore {
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         refuse_parts(scope)?;
         StoreError::refuse_left_in_queue(&self.left_in_queue().await?)?;
-        self.stats("").await.map(drop)
+        self.stats("").await?;
+        self.try_writes().await
     }
 }
 

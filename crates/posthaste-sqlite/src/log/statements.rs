@@ -19,7 +19,7 @@ posthaste_sql::statements! {
     /// For its upkeep.
     upkeep: Upkeep => {
         stats, topic_gauges, list, list_dead, exists, replay, discard, discard_rows, restore, purge_delivered, purge_dead,
-        purge_dedupe, purgeable,
+        purge_dedupe, purgeable, trial_checkpoint, trial_failed, trial_rows,
     }
 }
 
