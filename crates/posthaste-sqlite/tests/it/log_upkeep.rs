@@ -1,10 +1,13 @@
-//! What a relay tries before it publishes anything.
+//! What a relay tries before it publishes anything, and what it removes.
+
+use std::time::Duration;
 
 use posthaste_core::RelayStore;
-use posthaste_core::store::{Scope, StoreErrorKind};
+use posthaste_core::lifecycle::Verdict;
+use posthaste_core::store::{PurgeRequest, Scope, StoreErrorKind};
 use posthaste_sqlite::SqliteLogStore;
 
-use crate::log::{claim, enqueue, fresh, keyed, request};
+use crate::log::{claim, enqueue, fresh, keyed, request, settle};
 
 async fn execute(store: &SqliteLogStore, sql: &str) {
     let statement = sqlx::query(sqlx::AssertSqlSafe(sql.to_owned()));
@@ -72,4 +75,38 @@ async fn a_log_of_which_some_rows_are_refused_is_served_all_the_same() {
     .await;
     let (kind, error) = check(&store).await.unwrap_err();
     assert_eq!(kind, StoreErrorKind::SomeRows, "{error}");
+}
+
+/// Producers wait for the write lock.
+#[tokio::test]
+async fn old_rows_of_a_log_are_looked_for_while_another_transaction_writes() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, (0..8).map(|n| keyed(&n.to_string()))).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, ids);
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    assert_eq!(settle(&store, &work, &ids[1..2], &dead).await, []);
+    assert_eq!(settle(&store, &work, &ids[..1], &Verdict::Delivered).await, []);
+    assert_eq!(settle(&store, &work, &ids[2..], &Verdict::Delivered).await, []);
+    let purge = PurgeRequest {
+        delivered: Some(Duration::from_hours(1)),
+        limit: 2,
+        ..PurgeRequest::default()
+    };
+    let mut writing = store.pool().begin_with("begin immediate").await.unwrap();
+    assert_eq!(store.purge(&purge).await.unwrap().delivered, 0);
+    sqlx::query("update posthaste_log set created_at = 0 where seq <= 5")
+        .execute(&mut *writing)
+        .await
+        .unwrap();
+    writing.commit().await.unwrap();
+    let mut removed = Vec::new();
+    for _ in 0..4 {
+        removed.push(store.purge(&purge).await.unwrap().delivered);
+    }
+    assert_eq!(
+        removed,
+        [2, 2, 0, 0],
+        "not the one that is dead, and not those that are young"
+    );
 }
