@@ -17,6 +17,7 @@ mod schema;
 mod session;
 mod settle;
 pub(crate) mod statements;
+mod trial;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -216,7 +216,8 @@ impl RelayStore for SqliteLogStore {
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         refuse_parts(scope)?;
         StoreError::refuse_left_in_queue(&self.left_in_queue().await?)?;
-        self.stats("").await.map(drop)
+        self.stats("").await?;
+        self.try_writes().await
     }
 }
 
@@ -280,12 +281,39 @@ impl Inner {
 
     async fn purge_delivered(&self, request: &PurgeRequest) -> sqlx::Result<u64> {
         let Some(keep) = request.delivered else { return Ok(0) };
+        let old = self.find_old(keep, request.limit).await?;
+        if old.is_empty() {
+            return Ok(0);
+        }
+        let delete = sqlx::query(self.statements.upkeep.purge_delivered.sql()).bind(Json(old));
+        Ok(delete.execute(self.common.pool()).await?.rows_affected())
+    }
+
+    /// Rows that may be removed, up to the first one that is too young. Looked for without the write lock, which producers wait for.
+    async fn find_old(&self, keep: Duration, limit: u32) -> sqlx::Result<Vec<i64>> {
         let (state, _) = self.state().await?;
-        let old = sqlx::query(self.statements.upkeep.purge_delivered.sql())
-            .bind(millis(keep))
-            .bind(i64::from(request.limit))
-            .bind(state.position());
-        Ok(old.execute(self.common.pool()).await?.rows_affected())
+        let (mut old, mut after) = (Vec::new(), i64::MIN);
+        loop {
+            let rows = sqlx::query(self.statements.upkeep.find_old.sql())
+                .bind(millis(keep))
+                .bind(i64::from(limit))
+                .bind(state.position())
+                .bind(after)
+                .fetch_all(self.common.pool())
+                .await?;
+            for row in &rows {
+                if !row.try_get("is_old")? || old.len() >= limit as usize {
+                    return Ok(old);
+                }
+                after = row.try_get("seq")?;
+                if !row.try_get("is_kept")? {
+                    old.push(after);
+                }
+            }
+            if rows.len() < limit as usize || rows.is_empty() {
+                return Ok(old);
+            }
+        }
     }
 
     async fn purge_dead(&self, request: &PurgeRequest) -> sqlx::Result<Vec<MessageId>> {

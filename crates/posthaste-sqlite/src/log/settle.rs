@@ -210,7 +210,7 @@ impl Inner {
         Ok(written)
     }
 
-    async fn write_batch(
+    pub(super) async fn write_batch(
         &self,
         conn: &mut SqliteConnection,
         batch: &[Unwritten],
@@ -293,7 +293,7 @@ impl Inner {
 }
 
 /// A write was taken without an error, and the row is as it was, as after `raise(ignore)`.
-fn swallowed() -> sqlx::Error {
+pub(super) fn swallowed() -> sqlx::Error {
     let message =
         "the database took the write without an error, and the row is as it was: look for a trigger that swallows it";
     sqlx::Error::InvalidArgument(message.to_owned())
@@ -306,7 +306,7 @@ fn is_refused(error: &sqlx::Error) -> bool {
 
 /// A verdict that has to be written beside the log.
 #[derive(Debug)]
-enum Unwritten {
+pub(super) enum Unwritten {
     /// Of a row of the log.
     Failed(Failure),
     /// Of a row beside it.
@@ -315,10 +315,10 @@ enum Unwritten {
 
 /// What became of a failed row that was tried again.
 #[derive(Debug)]
-struct Retried {
-    id: MessageId,
-    number: i64,
-    change: RowChange,
+pub(super) struct Retried {
+    pub(super) id: MessageId,
+    pub(super) number: i64,
+    pub(super) change: RowChange,
 }
 
 impl Unwritten {

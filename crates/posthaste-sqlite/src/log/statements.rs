@@ -18,8 +18,8 @@ posthaste_sql::statements! {
     failures: Failures => { retry, suspected, fail, missing, retried, delete_delivered, left, sweep }
     /// For its upkeep.
     upkeep: Upkeep => {
-        stats, topic_gauges, list, list_dead, exists, replay, discard, discard_rows, restore, purge_delivered, purge_dead,
-        purge_dedupe, purgeable,
+        stats, topic_gauges, list, list_dead, exists, replay, discard, discard_rows, restore, find_old, purge_delivered,
+        purge_dead, purge_dedupe, purgeable, trial_checkpoint, trial_failed, trial_rows,
     }
 }
 

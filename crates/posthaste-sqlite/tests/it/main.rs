@@ -18,6 +18,7 @@ mod log_draining;
 mod log_looks;
 mod log_moving;
 mod log_standstill;
+mod log_upkeep;
 mod mapped;
 mod odd_rows;
 mod plans;
