@@ -27,9 +27,12 @@ with found as materialized (
 ),
 kept as materialized (
     /*if shard*/
+    -- Row by row, by index: a plan that was made while nearly nothing had failed would hold each row against all that failed since.
     select found.id
     from found
-    join "@failed" f on "@f.failed/shard" = $7::integer and "@f.failed/log_id" = found.id
+    cross join lateral (
+        select from "@failed" f where "@f.failed/shard" = $7::integer and "@f.failed/log_id" = found.id limit 1
+    ) f
     /*else*/
     select found.id
     from (

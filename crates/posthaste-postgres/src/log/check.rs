@@ -24,6 +24,10 @@ const COPIED: [Role; 7] = [
 /// A lock that is held elsewhere must not keep a relay from starting without a word.
 const TRIAL_LIMIT: &str = "set local lock_timeout = '5s'";
 
+/// What is tried of the table of failures.
+const FAILURE: &str = "an event that failed";
+const DEATH: &str = "an event that is given up";
+
 /// Which events are tried until one can be written down as failed: so many before the newest.
 const STEPS_BACK: [i64; 12] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
@@ -177,6 +181,8 @@ impl PostgresLogStore {
             Err(refused) => (false, refused),
         };
         let error = store_error(error);
+        // Where there is another place for them, a relay starts all the same.
+        let error = if what == DEATH { error.of_deaths() } else { error };
         Err(StoreError {
             kind: if some { StoreErrorKind::SomeRows } else { error.kind },
             message: format!(
@@ -206,28 +212,36 @@ impl PostgresLogStore {
             .await
             .and_then(|row| row.map(|row| row.try_get("id")).transpose())
             .map_err(|error| ("reading the log", explained(error, statements.upkeep.newest.text())))?;
-        let refused = self.try_failures(&mut *tx, newest).await?;
+        let mut refused = self.try_failures(&mut *tx, newest, FAILURE).await?;
+        // What else is refused is told first.
+        let died = self.try_failures(&mut *tx, newest, DEATH).await;
         let moved = sqlx::query(statements.reading.move_cursor.sql()).bind(newest.unwrap_or(0));
         let moved = of_shard(moved, first.shard.as_ref()).execute(&mut *tx).await;
         match moved {
             // At rest the newest position is stored already; a relay never writes one twice.
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(refused),
-            moved => moved
-                .map(|_| refused)
-                .map_err(|error| ("the cursor", explained(error, statements.reading.move_cursor.text()))),
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+            Err(error) => return Err(("the cursor", explained(error, statements.reading.move_cursor.text()))),
+            Ok(_) => {}
         }
+        refused = refused.or(died?);
+        Ok(refused)
     }
 
     /// Writes the failure of an event, of the newest one first. If the table of failures refuses it, it may take that of
     /// others: whether a relay starts must not hang on which event is the newest. Returns what it refused then.
-    async fn try_failures(&self, tx: &mut PgConnection, newest: Option<i64>) -> Result<Option<Trial>, Trial> {
+    async fn try_failures(
+        &self,
+        tx: &mut PgConnection,
+        newest: Option<i64>,
+        what: &'static str,
+    ) -> Result<Option<Trial>, Trial> {
         let mut refused = None;
         for back in STEPS_BACK {
             // Without a row the statements say at least whether they are allowed.
             let ids: Vec<i64> = newest.map(|newest| newest - back).into_iter().collect();
             let began = |error| ("a trial", error);
             let mut trial = tx.begin().await.map_err(began)?;
-            let written = self.write_failures(&mut trial, &ids).await;
+            let written = self.write_failures(&mut trial, &ids, what).await;
             trial.rollback().await.map_err(began)?;
             match written {
                 Ok(any) if any || newest.is_none() => return Ok(refused),
@@ -240,29 +254,24 @@ impl PostgresLogStore {
         refused.map_or(Ok(None), Err)
     }
 
-    async fn write_failures(&self, tx: &mut PgConnection, ids: &[i64]) -> Result<bool, Trial> {
+    async fn write_failures(&self, tx: &mut PgConnection, ids: &[i64], what: &'static str) -> Result<bool, Trial> {
         let statements = &self.log.statements;
         let limit = i64::from(self.log.options.max_retries);
         let all = |n: i64| vec![n; ids.len()];
         let text = self.log.map.error_text("a trial that is rolled back");
         let fail = sqlx::query(statements.failures.fail.sql())
             .bind(ids)
-            .bind(all(limit))
+            .bind(all(if what == DEATH { limit } else { 1 }))
             .bind(vec![Some(text.as_str()); ids.len()])
             .bind(all(1_000))
-            .bind(vec![true; ids.len()]);
+            .bind(vec![what == DEATH; ids.len()]);
         let segment = self.log.ask_first_segment(&mut *tx, true).await;
         let segment = segment.map_err(|error| ("reading the log", error))?;
         let failed: Vec<i64> = of_segments(fail, self.readers.onlooker(0).shard.as_ref(), segment)
             .fetch_all(&mut *tx)
             .await
             .and_then(|rows| rows.iter().map(|row| row.try_get("id")).collect())
-            .map_err(|error| {
-                (
-                    "an event that failed",
-                    explained(error, statements.failures.fail.text()),
-                )
-            })?;
+            .map_err(|error| (what, explained(error, statements.failures.fail.text())))?;
         sqlx::query(statements.failures.retried.sql())
             .bind(&failed)
             .bind(vec![false; failed.len()])

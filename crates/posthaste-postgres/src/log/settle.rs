@@ -24,6 +24,9 @@ use super::{Reader, of_segments};
 use crate::rows::millis;
 use crate::table_locks::find_table_lock;
 
+/// After so many refusals of rows that only wait, none of the others is tried alone: all of them can go on waiting in memory.
+const MAX_REFUSALS_OF_WAITING: u32 = 32;
+
 impl Session {
     /// Takes verdicts into memory; returns the ids that were not held.
     pub(super) fn apply(&mut self, settlements: &[Settlement], map: &TableMap, now: Instant) -> Vec<MessageId> {
@@ -136,7 +139,15 @@ impl Reader {
     ) -> LogResult<Vec<RefusedVerdict>> {
         let mut refused = Vec::new();
         let mut stopped: HashSet<Lane> = HashSet::new();
-        let mut batches = vec![session.reader.window.failures(now)];
+        // What only waits can go on waiting here, so there is no long search for the one that is refused.
+        let (waiting, failed): (Vec<_>, Vec<_>) = session
+            .reader
+            .window
+            .failures(now)
+            .into_iter()
+            .partition(|failure| self.is_native() && failure.only_waits());
+        let mut batches = vec![waiting, failed];
+        let (mut refusals_of_waiting, mut told) = (0_u32, false);
         while let Some(mut batch) = batches.pop() {
             // What stands behind one that was refused is not written before it.
             batch.retain(|failure| {
@@ -153,6 +164,9 @@ impl Reader {
                     for failure in &batch {
                         session.reader.window.settle(failure.id);
                     }
+                    if batch.iter().any(Failure::only_waits) {
+                        session.reader.window.may_park();
+                    }
                 }
                 Err(error) if !error.is_refusal() && !error.is_contention() => return Err(error),
                 Err(error) if locked => {
@@ -160,18 +174,31 @@ impl Reader {
                     for failure in &batch {
                         let window = &mut session.reader.window;
                         stopped.extend(window.lane(failure.id).cloned());
-                        if window.refuse_failure(failure.id, now) {
+                        let is_news = match window.keep_waiting(failure, now) {
+                            true => !std::mem::replace(&mut told, true),
+                            false => window.refuse_failure(failure.id, now),
+                        };
+                        if is_news {
                             say_locked(failure.id, &error);
                         }
                     }
                 }
-                Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
+                Err(error)
+                    if batch.len() == 1
+                        || error.concerns_all_rows()
+                        || refusals_of_waiting > MAX_REFUSALS_OF_WAITING =>
+                {
                     let error = StoreError::from(error).to_string();
                     for failure in &batch {
                         let window = &mut session.reader.window;
                         stopped.extend(window.lane(failure.id).cloned());
                         let id = MessageId::from(failure.id);
-                        if asking.contains(&id) {
+                        if window.keep_waiting(failure, now) {
+                            refusals_of_waiting += 1;
+                            if !std::mem::replace(&mut told, true) {
+                                refused.push(refusal(id, &error));
+                            }
+                        } else if asking.contains(&id) {
                             window.refuse_verdict(failure.id, now);
                             refused.push(refusal(id, &error));
                         } else if window.refuse_failure(failure.id, now) {
@@ -180,6 +207,7 @@ impl Reader {
                     }
                 }
                 Err(_) => {
+                    refusals_of_waiting += u32::from(batch.iter().all(Failure::only_waits));
                     let rest = batch.split_off(batch.len() / 2);
                     // The last is taken first.
                     batches.push(rest);

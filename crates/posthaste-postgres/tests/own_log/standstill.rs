@@ -113,3 +113,44 @@ async fn messages_of_an_unavailable_receiver_do_not_keep_others_waiting() {
         .await;
     assert_eq!(attempts, 0, "nothing was tried");
 }
+
+/// Those that cannot wait there are not stranded: they wait in memory, as before.
+#[tokio::test]
+async fn what_waits_is_delivered_though_the_table_of_failures_takes_nothing() {
+    let log = Log::fresh().await;
+    log.enqueue_many(|n| Message::new("unavailable", n.to_string())).await;
+    let postponed = |claimed: &ClaimedMessage, token| Settlement {
+        id: claimed.message.id,
+        token,
+        verdict: Verdict::Postponed {
+            delay: Duration::from_secs(3),
+            error: "unavailable".to_owned(),
+        },
+        version: None,
+        without_letter: false,
+    };
+    log.run(
+        "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'nothing today'; end $$;
+         create trigger refuse before insert on log_failed for each row execute function refuse()",
+    )
+    .await;
+    for _ in 0..24 {
+        let token = LeaseToken::new();
+        let claimed = log.claim_as(token, 1_000).await;
+        let settlements: Vec<_> = claimed.iter().map(|claimed| postponed(claimed, token)).collect();
+        log.store.settle(&settlements).await.unwrap();
+        log.store.pass_time(Duration::from_millis(500));
+    }
+    // The receiver is back.
+    let begun = Instant::now();
+    let mut arrived = 0;
+    while arrived < MANY {
+        let token = LeaseToken::new();
+        let claimed = log.claim_as(token, 1_000).await;
+        log.settle_all(token, &claimed).await;
+        arrived += claimed.len();
+        log.store.pass_time(Duration::from_secs(1));
+        assert!(begun.elapsed() < Duration::from_mins(1), "{arrived} of {MANY} came");
+    }
+    assert_eq!(arrived, MANY);
+}

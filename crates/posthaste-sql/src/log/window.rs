@@ -33,7 +33,7 @@ pub struct Failure {
 
 impl Failure {
     /// Whether it was not tried.
-    fn only_waits(&self) -> bool {
+    pub fn only_waits(&self) -> bool {
         !self.dead && self.error.is_none()
     }
 
@@ -106,6 +106,8 @@ pub struct Window {
     passes: u64,
     /// The table of failures has rows at their places in the log, in whatever order they are written.
     pub(super) keeps_places: bool,
+    /// When rows that only wait may be written there again, after it refused some.
+    parking: Option<Rewrite>,
 }
 
 /// One pass over rows that were read, in the order of their ids.
@@ -354,6 +356,9 @@ impl Window {
     /// Has rows that wait for others, or for a time of their own, written to the table of failures. Those that may go now stay, and
     /// those whose verdicts were refused: what is remembered of them is known by their places in the log. Returns how many.
     pub(super) fn park_blocked(&mut self, now: Instant) -> usize {
+        if self.parking.is_some_and(|rest| !rest.is_due(now)) {
+            return 0;
+        }
         let free = self.free(now, usize::MAX);
         let is_blocked = |id: &i64| !free.contains(*id) && self.refused(*id).is_none();
         let blocked: Vec<i64> = self.that_wait().map(|row| row.id).filter(is_blocked).collect();
@@ -382,6 +387,26 @@ impl Window {
     pub fn refuse_verdict(&mut self, id: i64, now: Instant) {
         self.refuse_failure(id, now);
         self.put_back(id, None);
+    }
+
+    /// The database refused to write down a row that only waits behind others, where it need not be written down to keep its place:
+    /// it waits here on. Returns whether that is so.
+    pub fn keep_waiting(&mut self, failure: &Failure, now: Instant) -> bool {
+        if !self.keeps_places || !failure.only_waits() {
+            return false;
+        }
+        let rest = match self.parking {
+            Some(rest) if !rest.is_due(now) => rest,
+            before => Rewrite::after(before, now),
+        };
+        self.parking = Some(rest);
+        self.put_back(failure.id, Some(rest.at.max(now + failure.delay)));
+        true
+    }
+
+    /// The table of failures takes rows that only wait.
+    pub fn may_park(&mut self) {
+        self.parking = None;
     }
 
     /// The lane of a row that is not settled.

@@ -129,6 +129,9 @@ impl Inner {
         // to be there, or not.
         let before = (session.reader.clone(), session.suspected.clone());
         for failure in taken.iter().filter_map(Unwritten::failure) {
+            if failure.only_waits() {
+                session.reader.window.may_park();
+            }
             session.reader.window.settle(failure.id);
         }
         let tried = taken.iter().filter_map(Unwritten::retried);
@@ -374,11 +377,16 @@ impl Session {
     /// Verdicts of the call that is asking are the caller's again, and their rows come again for them. Others, whose
     /// caller was told that they are remembered, are, and are named the first time only.
     fn refuse(&mut self, refused: Vec<(Unwritten, String)>, now: Instant) {
+        let mut told = false;
         for (verdict, error) in refused {
             match verdict {
-                Unwritten::Failed(Failure { id: row, .. }) => {
-                    let window = &mut self.reader.window;
-                    if let Some(id) = self.asking.rows.get(&row) {
+                Unwritten::Failed(failure) => {
+                    let (row, window) = (failure.id, &mut self.reader.window);
+                    if window.keep_waiting(&failure, now) {
+                        if !std::mem::replace(&mut told, true) {
+                            say_refused(row, &error);
+                        }
+                    } else if let Some(id) = self.asking.rows.get(&row) {
                         window.refuse_verdict(row, now);
                         self.refusals.push(refusal(*id, &error));
                     } else if window.refuse_failure(row, now) {
