@@ -123,7 +123,7 @@ async fn what_waits_is_delivered_though_the_table_of_failures_takes_nothing() {
         id: claimed.message.id,
         token,
         verdict: Verdict::Postponed {
-            delay: Duration::from_secs(3),
+            delay: Duration::from_secs(30),
             error: "unavailable".to_owned(),
         },
         version: None,
@@ -134,12 +134,12 @@ async fn what_waits_is_delivered_though_the_table_of_failures_takes_nothing() {
          create trigger refuse before insert on log_failed for each row execute function refuse()",
     )
     .await;
-    for _ in 0..24 {
+    for _ in 0..30 {
         let token = LeaseToken::new();
         let claimed = log.claim_as(token, 1_000).await;
         let settlements: Vec<_> = claimed.iter().map(|claimed| postponed(claimed, token)).collect();
         log.store.settle(&settlements).await.unwrap();
-        log.store.pass_time(Duration::from_millis(500));
+        log.store.pass_time(Duration::from_secs(1));
     }
     // The receiver is back.
     let begun = Instant::now();
