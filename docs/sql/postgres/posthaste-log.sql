@@ -270,9 +270,12 @@ with found as materialized (
     limit $3
 ),
 kept as materialized (
+    -- Row by row, by index: a plan that was made while nearly nothing had failed would hold each row against all that failed since.
     select found.id
     from found
-    join "posthaste"."log_failed" f on f."shard" = $7::integer and f."log_id" = found.id
+    cross join lateral (
+        select from "posthaste"."log_failed" f where f."shard" = $7::integer and f."log_id" = found.id limit 1
+    ) f
 ),
 lanes as materialized (
     select f.lane_type, f.lane_key, f.live , min(f.place) as place
