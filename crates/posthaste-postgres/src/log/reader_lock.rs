@@ -165,10 +165,7 @@ impl Reader {
                 self.bound(session);
                 return Ok(());
             }
-            forgotten = Some(match ours {
-                true => Forgotten::Restart,
-                false => Forgotten::Rewritten,
-            });
+            forgotten = Some(if ours { Forgotten::Restart } else { Forgotten::Rewritten });
         }
         let session = self.begin(link, stored, saved, server, lease).await?;
         *lock = ReaderLock::Held(Box::new(session));

@@ -174,9 +174,10 @@ impl Reader {
                     for failure in &batch {
                         let window = &mut session.reader.window;
                         stopped.extend(window.lane(failure.id).cloned());
-                        let is_news = match window.keep_waiting(failure, now) {
-                            true => !std::mem::replace(&mut told, true),
-                            false => window.refuse_failure(failure.id, now),
+                        let is_news = if window.keep_waiting(failure, now) {
+                            !std::mem::replace(&mut told, true)
+                        } else {
+                            window.refuse_failure(failure.id, now)
                         };
                         if is_news {
                             say_locked(failure.id, &error);

@@ -160,7 +160,7 @@ impl Reader {
         now: Instant,
     ) -> LogResult<Option<Vec<ClaimedMessage>>> {
         let has_gaps = session.reader.gaps().first().is_some();
-        if !self.may_read_on(session, has_gaps, now) {
+        if !may_read_on(session, has_gaps, now) {
             session.tail.ahead.rest_if_unused(now);
             return Ok(None);
         }
@@ -209,19 +209,6 @@ impl Reader {
         }
         let may_be_more_below = !goes_on || last.is_none();
         Ok((!messages.is_empty() || !may_be_more_below).then_some(messages))
-    }
-
-    /// Whether what is beyond the highest id that was read may be next, and a statement for that alone is worth it.
-    fn may_read_on(&self, session: &mut Session, has_gaps: bool, now: Instant) -> bool {
-        let recent = |at: Instant| now.duration_since(at) < FAILURES_INTERVAL;
-        let beside_failures = session.tail.failures_at.is_some_and(recent);
-        if beside_failures || !session.reader.may_append() || session.tail.after != session.reader.gaps().hi() {
-            session.tail.clear();
-        }
-        // Without a backlog one statement for the gaps and the tail is less than two.
-        let is_worth_it = !has_gaps || session.tail.is_expected();
-        let may_append = session.reader.may_append() && session.reader.has_room();
-        session.reader.suspects.is_empty() && !beside_failures && may_append && is_worth_it
     }
 
     /// Reads all ids below the tail that are open, as far as a claim takes what is found there.
@@ -293,6 +280,19 @@ impl Reader {
             .is_some_and(|link| Some(&link.mark) == mark.as_ref());
         if is_own { Ok(()) } else { Err(shared_session()) }
     }
+}
+
+/// Whether what is beyond the highest id that was read may be next, and a statement for that alone is worth it.
+fn may_read_on(session: &mut Session, has_gaps: bool, now: Instant) -> bool {
+    let recent = |at: Instant| now.duration_since(at) < FAILURES_INTERVAL;
+    let beside_failures = session.tail.failures_at.is_some_and(recent);
+    if beside_failures || !session.reader.may_append() || session.tail.after != session.reader.gaps().hi() {
+        session.tail.clear();
+    }
+    // Without a backlog one statement for the gaps and the tail is less than two.
+    let is_worth_it = !has_gaps || session.tail.is_expected();
+    let may_append = session.reader.may_append() && session.reader.has_room();
+    session.reader.suspects.is_empty() && !beside_failures && may_append && is_worth_it
 }
 
 /// Takes in what a look at the gaps found, and behind that so many rows of the tail; says whether these could follow. Nothing is

@@ -50,7 +50,7 @@ async fn a_key_whose_receiver_is_slow_does_not_keep_others_waiting_and_stays_in_
     let in_flight = log.claim_as(first, 100).await;
     log.enqueue(vec![Message::new("quick", "0").key("another")]).await;
     log.wait_for("quick", async |_, _, others| {
-        assert!(others.is_empty(), "they wait for those in flight")
+        assert!(others.is_empty(), "they wait for those in flight");
     })
     .await;
     // One of those in flight fails after all; the others of its key have not passed it.

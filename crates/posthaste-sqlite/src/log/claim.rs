@@ -36,8 +36,8 @@ impl Inner {
 
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
         // Beside what may have killed its readers nothing else is risked, nor before it where it waits for that.
-        let waits_to_be_alone = std::mem::take(&mut session.waits_to_be_alone);
-        let retries_wait = std::mem::take(&mut session.retries_wait_to_be_alone);
+        let waits_to_be_alone = std::mem::take(&mut session.guard.waits_to_be_alone);
+        let retries_wait = std::mem::take(&mut session.guard.retries_wait_to_be_alone);
         if session.is_alone() {
             return Ok(Claim::default());
         }
@@ -48,7 +48,7 @@ impl Inner {
         let mut claim = Claim::default();
         if retries_wait || (suspects_due && !fresh_first) {
             claim = self.claim_suspected(session, request, now).await?;
-            if claim.messages.is_empty() && session.retries_wait_to_be_alone {
+            if claim.messages.is_empty() && session.guard.retries_wait_to_be_alone {
                 return Ok(claim);
             }
         }
@@ -58,7 +58,7 @@ impl Inner {
         if claim.messages.is_empty() {
             claim = after(claim, self.claim_fresh(session, request, now).await?);
         }
-        if claim.messages.is_empty() && retry_due && !session.waits_to_be_alone {
+        if claim.messages.is_empty() && retry_due && !session.guard.waits_to_be_alone {
             if fresh_first {
                 claim = after(claim, self.claim_failed(session, request, now).await?);
             }
@@ -88,7 +88,7 @@ impl Inner {
                 Risk::Together(rows) => read.result.cut(rows),
                 Risk::Alone => read.result.cut(1),
                 Risk::WaitsToBeAlone => {
-                    session.waits_to_be_alone = true;
+                    session.guard.waits_to_be_alone = true;
                     break;
                 }
             }

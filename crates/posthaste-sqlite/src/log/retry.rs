@@ -80,7 +80,7 @@ impl Inner {
             return Ok(claim);
         }
         if session.in_flight() > 0 {
-            session.retries_wait_to_be_alone = true;
+            session.guard.retries_wait_to_be_alone = true;
             return Ok(claim);
         }
         for row in &mut due {

@@ -60,18 +60,24 @@ pub(super) struct Session {
     sequence_at: Instant,
     /// The last claim was of failed rows, so the next one is of fresh ones first.
     pub(super) fresh_first: bool,
-    /// The next row is handed out once nothing else is in flight.
-    pub(super) waits_to_be_alone: bool,
-    /// The same of suspects among the failed rows.
-    pub(super) retries_wait_to_be_alone: bool,
-    /// It is written down that rows are in flight which may have killed an earlier reader.
-    is_trying: bool,
+    pub(super) guard: CrashGuard,
     /// As it is written down: no row beyond this one may be handed out.
     pub(super) reach: i64,
     stored: ReaderState,
     /// What is written down of failed rows.
     stored_retried: Suspects,
     stored_at: Instant,
+}
+
+/// What is done so that a successor knows what killed this reader.
+#[derive(Debug, Default)]
+pub(super) struct CrashGuard {
+    /// The next row is handed out once nothing else is in flight.
+    pub(super) waits_to_be_alone: bool,
+    /// The same of suspects among the failed rows.
+    pub(super) retries_wait_to_be_alone: bool,
+    /// It is written down that rows are in flight which may have killed an earlier reader.
+    is_trying: bool,
 }
 
 /// A failed row that is handed out.
@@ -180,7 +186,7 @@ impl Session {
     pub(super) fn checkpoint_is_due(&self, at_rest: bool, now: Instant) -> bool {
         let lately = now.duration_since(self.stored_at) < CHECKPOINT_INTERVAL;
         // Among suspects it has to be known which of them was in flight.
-        let at_once = at_rest || self.is_trying;
+        let at_once = at_rest || self.guard.is_trying;
         let has_changed =
             || self.reader.state(now) != self.stored || self.suspected.counting(self.retried()) != self.stored_retried;
         (at_once || !lately) && has_changed()
@@ -273,9 +279,7 @@ impl Inner {
             retry_looks: RetryLooks::new(now),
             sequence_at: now,
             fresh_first: false,
-            waits_to_be_alone: false,
-            retries_wait_to_be_alone: false,
-            is_trying: false,
+            guard: CrashGuard::default(),
             reach: i64::MIN,
             stored,
             stored_retried: handed_out.retried,
@@ -352,7 +356,7 @@ impl Inner {
             session.reach = handed_out.reach.unwrap_or(i64::MIN);
             let reader = &session.reader;
             let is_suspect = |id: i64| reader.suspects.crashes(id) > 0;
-            session.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect)
+            session.guard.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect)
                 || session.tries_suspected();
             session.stored_retried = handed_out.retried.clone();
         }
