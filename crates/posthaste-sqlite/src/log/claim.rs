@@ -9,9 +9,9 @@ use posthaste_sql::log::{Failure, LogRow, Plan, Policy, ReadResult, Risk, Suspec
 use sqlx::Row;
 
 use super::Inner;
+use super::checkpoint::Handing;
 use super::rows::lane;
 use super::session::Session;
-use super::settle::Handing;
 use crate::rows::ByRole;
 
 /// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.

@@ -7,6 +7,7 @@
 //! what was in flight and nothing else.
 
 mod admin_store;
+mod checkpoint;
 mod claim;
 mod enqueue;
 mod moving;

@@ -16,9 +16,9 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 
+use super::checkpoint::Handing;
 use super::rows::pairs;
 use super::session::Asking;
-use super::settle::Handing;
 use super::{Inner, SqliteLogStore};
 use crate::begin::begin;
 use crate::rows::{id, millis};
@@ -53,6 +53,8 @@ impl RelayStore for SqliteLogStore {
         let mut kept = inner.session.lock().await;
         let Some(session) = &mut *kept else { return Ok(all()) };
         let now = inner.now();
+        // A call that was cut short asks no more.
+        session.asking = Asking::default();
         let lost = session.apply(settlements, &inner.map, now);
         let flushed = inner.flush(session, false, now).await;
         session.asking = Asking::default();
@@ -263,6 +265,7 @@ impl Inner {
             return Ok(Claim::default());
         };
         session.claimed_at = self.now();
+        session.asking = Asking::default();
         self.keep_sequence(session).await?;
         // Nothing more is handed out while what is known is not written down: after a restart it would all go out again.
         if !self.flush(session, false, self.now()).await? {

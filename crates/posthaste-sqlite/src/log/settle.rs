@@ -18,7 +18,6 @@ use sqlx::{Connection, SqliteConnection};
 
 use super::Inner;
 use super::session::{Held, Retry, Session};
-use crate::begin::begin;
 use crate::error::store_error;
 use crate::rows::millis;
 use crate::statements::Statement;
@@ -86,92 +85,10 @@ fn was_tried(change: &RowChange) -> bool {
     change.delivered || change.attempts > 0 || change.status == Some(StatusLabel::Dead)
 }
 
-/// What a reader says of the rows that it hands out.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Handing {
-    /// It goes on.
-    Out,
-    /// It hands out rows up to this one next.
-    UpTo(i64),
-    /// It ends.
-    Over,
-}
-
 impl Inner {
-    /// Writes down what is remembered and has to be, and now and then how far the log is settled. Returns whether this is
-    /// still the reader; if not, nothing was written.
-    pub(super) async fn flush(&self, session: &mut Session, at_rest: bool, now: Instant) -> sqlx::Result<bool> {
-        if session.unwritten(now).is_empty() && !session.checkpoint_is_due(at_rest, now) {
-            return Ok(true);
-        }
-        self.write_down(session, now).await
-    }
-
-    /// Writes down what is remembered, and how far the log is settled. Returns whether this is still the reader.
-    pub(super) async fn write_down(&self, session: &mut Session, now: Instant) -> sqlx::Result<bool> {
-        self.write_down_with(session, Handing::Out, now).await
-    }
-
-    /// The same; of a reader that ends it is written down that what it has in flight has not killed it.
-    pub(super) async fn write_down_with(
-        &self,
-        session: &mut Session,
-        handing: Handing,
-        now: Instant,
-    ) -> sqlx::Result<bool> {
-        let unwritten = session.unwritten(now);
-        let mut tx = begin(self.common.pool()).await?;
-        if !self.is_reader(session, &mut tx).await? {
-            return Ok(false);
-        }
-        let Written { taken, refused } = self.write_verdicts(session, &mut tx, unwritten).await?;
-        // Before the state is taken: what was written is settled. If the transaction fails, they are read again and found
-        // to be there, or not.
-        let before = (session.reader.clone(), session.suspected.clone());
-        for failure in taken.iter().filter_map(Unwritten::failure) {
-            if failure.only_waits() {
-                session.reader.window.may_park();
-            }
-            session.reader.window.settle(failure.id);
-        }
-        let tried = taken.iter().filter_map(Unwritten::retried);
-        for retried in tried.filter(|retried| was_tried(&retried.change)) {
-            session.suspected.forget(retried.number);
-        }
-        let handed_out = match handing {
-            Handing::Out => session.handed_out(),
-            Handing::UpTo(last) => session.handing_out(last),
-            Handing::Over => session.ending(),
-        };
-        let mut committed = self.checkpoint(session, &mut tx, &handed_out, now).await;
-        if let Ok(true) = committed {
-            committed = tx.commit().await.map(|()| true);
-        }
-        if !matches!(committed, Ok(true)) {
-            (session.reader, session.suspected) = before;
-            return committed;
-        }
-        for retried in taken.iter().filter_map(Unwritten::retried) {
-            session.retries.remove(&retried.id);
-            session.held_retries.remove(&retried.number);
-            if retried.change.delivered {
-                // Those behind it may go.
-                session.retry_looks.soon(now);
-            }
-        }
-        session.refuse(refused, now);
-        Ok(true)
-    }
-
-    /// Whether nobody else reads by now; asked within the transaction that writes.
-    pub(super) async fn is_reader(&self, session: &Session, conn: &mut SqliteConnection) -> sqlx::Result<bool> {
-        let fence = sqlx::query(self.statements.reading.fence.sql()).bind(session.epoch);
-        Ok(fence.fetch_optional(conn).await?.is_some())
-    }
-
     /// Writes verdicts in a transaction of the caller's, as far as the table of failures takes them. Each try is undone where
     /// it is refused; then the halves are tried, until those are found which it is about.
-    async fn write_verdicts(
+    pub(super) async fn write_verdicts(
         &self,
         session: &Session,
         tx: &mut SqliteConnection,
@@ -239,7 +156,7 @@ impl Inner {
             let dead = change.status == Some(StatusLabel::Dead);
             (
                 row.number,
-                change.attempts,
+                i64::from(row.counted) + i64::from(change.attempts),
                 change.error.clone(),
                 change.delay.map(millis),
                 dead,
@@ -321,6 +238,8 @@ pub(super) enum Unwritten {
 pub(super) struct Retried {
     pub(super) id: MessageId,
     pub(super) number: i64,
+    /// The attempts before.
+    pub(super) counted: u32,
     pub(super) change: RowChange,
 }
 
@@ -342,21 +261,21 @@ impl Unwritten {
 
 /// What the table of failures took, and what it refused, with the reasons.
 #[derive(Debug, Default)]
-struct Written {
-    taken: Vec<Unwritten>,
+pub(super) struct Written {
+    pub(super) taken: Vec<Unwritten>,
     refused: Vec<(Unwritten, String)>,
 }
 
 impl Session {
     /// What has to be written beside the log, and was not refused a moment ago: of rows there first.
-    fn unwritten(&self, now: Instant) -> Vec<Unwritten> {
+    pub(super) fn unwritten(&self, now: Instant) -> Vec<Unwritten> {
         let due = |retry: &&Retry| retry.refused.is_none_or(|refused| refused.is_due(now));
         let retried = |(id, retry): (&MessageId, &Retry)| {
             let change = Some(retry).filter(due)?.outcome.clone()?;
-            let number = retry.number;
             Some(Retried {
                 id: *id,
-                number,
+                number: retry.number,
+                counted: retry.counted,
                 change,
             })
         };
@@ -372,6 +291,33 @@ impl Session {
             Unwritten::Failed(failure) => self.reader.window.lane(failure.id),
             Unwritten::Retried(row) => self.retries.get(&row.id)?.lane.as_ref(),
         }
+    }
+
+    /// What a transaction has written is settled, once that is committed.
+    pub(super) fn settle_taken(&mut self, taken: &[Unwritten]) {
+        for failure in taken.iter().filter_map(Unwritten::failure) {
+            if failure.only_waits() {
+                self.reader.window.may_park();
+            }
+            self.reader.window.settle(failure.id);
+        }
+        let tried = taken.iter().filter_map(Unwritten::retried);
+        for retried in tried.filter(|retried| was_tried(&retried.change)) {
+            self.suspected.forget(retried.number);
+        }
+    }
+
+    /// It is committed.
+    pub(super) fn wrote(&mut self, written: Written, now: Instant) {
+        for retried in written.taken.iter().filter_map(Unwritten::retried) {
+            self.retries.remove(&retried.id);
+            self.held_retries.remove(&retried.number);
+            if retried.change.delivered {
+                // Those behind it may go.
+                self.retry_looks.soon(now);
+            }
+        }
+        self.refuse(written.refused, now);
     }
 
     /// Verdicts of the call that is asking are the caller's again, and their rows come again for them. Others, whose

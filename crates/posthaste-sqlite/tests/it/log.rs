@@ -13,7 +13,7 @@ use sqlx::{Row, SqlitePool};
 
 use crate::support;
 
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) fn request(limit: u32) -> ClaimRequest {
     ClaimRequest {
@@ -420,11 +420,11 @@ async fn an_id_that_is_no_text_is_refused_where_it_is_written() {
     assert_eq!(claim(&store, &request(10)).await, ids);
 }
 
-async fn execute(store: &SqliteLogStore, sql: &'static str) {
+pub(crate) async fn execute(store: &SqliteLogStore, sql: &'static str) {
     sqlx::query(sql).execute(store.pool()).await.unwrap();
 }
 
-fn all(request: &ClaimRequest, verdicts: &[(MessageId, Verdict)]) -> Vec<Settlement> {
+pub(crate) fn all(request: &ClaimRequest, verdicts: &[(MessageId, Verdict)]) -> Vec<Settlement> {
     let settlement = |(id, verdict): &(MessageId, Verdict)| Settlement {
         verdict: verdict.clone(),
         ..Settlement::delivered(*id, request.token)
