@@ -118,8 +118,8 @@ impl Inner {
                 session.fresh.insert(id, row);
                 claim.messages.push(claimed);
             }
-            if parked || !claim.died.is_empty() {
-                self.flush(session, false, now).await?;
+            if (parked || !claim.died.is_empty()) && !self.flush(session, false, now).await? {
+                return Ok(Claim::default());
             }
             if is_suspect && !claim.messages.is_empty() {
                 claim.reclaimed = true;

@@ -145,6 +145,26 @@ async fn a_reader_whose_lease_was_taken_over_writes_nothing_more() {
     assert_eq!(settle(&successor, &next, &ids[..1], &Verdict::Delivered).await, []);
 }
 
+/// It finds that out when it writes down which of the rows that it read have to wait.
+#[tokio::test]
+async fn a_reader_whose_lease_was_taken_over_while_it_read_hands_out_nothing() {
+    let (store, _directory) = fresh().await;
+    let first = enqueue(&store, [keyed("a")]).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, first);
+    let (delay, error) = (Duration::from_hours(1), "no".to_owned());
+    assert_eq!(
+        settle(&store, &work, &first, &Verdict::Retry { delay, error }).await,
+        []
+    );
+    let_lease_run_out(store.pool()).await;
+    let successor = another(store.pool());
+    assert_eq!(claim(&successor, &request(10)).await, []);
+    let ids = enqueue(&store, ["a", "b"].map(keyed)).await;
+    assert_eq!(claim(&store, &request(10)).await, [], "they are another one's");
+    assert_eq!(claim(&successor, &request(10)).await, ids[1..]);
+}
+
 /// Proves pitfall 33.
 #[tokio::test]
 async fn a_message_that_kills_every_reader_dies_and_its_neighbours_do_not() {
