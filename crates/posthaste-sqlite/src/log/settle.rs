@@ -13,8 +13,8 @@ use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::RowChange;
 use posthaste_sql::log::{Failure, Lane, Rewrite, Suspects};
 use posthaste_sql::row_change::StatusLabel;
+use sqlx::SqliteConnection;
 use sqlx::types::Json;
-use sqlx::{Connection, SqliteConnection};
 
 use super::Inner;
 use super::session::{Held, Retry, Session};
@@ -22,6 +22,9 @@ use crate::error::store_error;
 use crate::rows::millis;
 use crate::statements::Statement;
 use crate::taking::is_refusal;
+
+/// After so many refusals of what only waits, none of the rest is tried alone.
+const MAX_REFUSALS_OF_WAITING: u32 = 32;
 
 impl Session {
     /// Takes verdicts into memory; returns the ids that were not held.
@@ -96,25 +99,24 @@ impl Inner {
     ) -> sqlx::Result<Written> {
         let mut written = Written::default();
         let mut stopped: HashSet<Lane> = HashSet::new();
-        let mut batches = vec![all];
-        while let Some(mut batch) = batches.pop() {
+        // What only waits can go on waiting in memory, so it comes last, and there is no long search for the one that is refused.
+        let (waiting, verdicts): (Vec<_>, Vec<_>) = all.into_iter().partition(Unwritten::only_waits);
+        let mut refusals_of_waiting = 0;
+        // The last is taken first.
+        let mut batches = vec![waiting, verdicts];
+        while let Some(batch) = batches.pop() {
             // What stands behind one that was refused is not written before it.
-            batch.retain(|verdict| session.lane_of(verdict).is_none_or(|lane| !stopped.contains(lane)));
-            if batch.is_empty() {
+            let is_stopped = |verdict: &Unwritten| session.lane_of(verdict).is_some_and(|lane| stopped.contains(lane));
+            let (behind, mut batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_stopped);
+            written.behind.extend(behind);
+            let Some(first) = batch.first() else { continue };
+            let only_waits = first.only_waits();
+            let Some(error) = self.try_batch(session, tx, &batch).await? else {
+                written.taken.extend(batch);
                 continue;
-            }
-            let mut apart = tx.begin().await?;
-            let error = match self.write_batch(&mut apart, &batch, &session.reader.suspects).await {
-                Ok(()) => {
-                    apart.commit().await?;
-                    written.taken.extend(batch);
-                    continue;
-                }
-                Err(error) if is_refused(&error) => error,
-                Err(error) => return Err(error),
             };
-            apart.rollback().await?;
-            if batch.len() == 1 {
+            refusals_of_waiting += u32::from(only_waits);
+            if batch.len() == 1 || only_waits && refusals_of_waiting >= MAX_REFUSALS_OF_WAITING {
                 let error = store_error(error).to_string();
                 for verdict in batch {
                     stopped.extend(session.lane_of(&verdict).cloned());
@@ -123,11 +125,31 @@ impl Inner {
                 continue;
             }
             let rest = batch.split_off(batch.len() / 2);
-            // The last is taken first.
             batches.push(rest);
             batches.push(batch);
         }
         Ok(written)
+    }
+
+    /// Writes some, or nothing of them; then returns why they are refused. The driver's own savepoints stay when they are undone, and each
+    /// makes the next ones slower.
+    async fn try_batch(
+        &self,
+        session: &Session,
+        tx: &mut SqliteConnection,
+        batch: &[Unwritten],
+    ) -> sqlx::Result<Option<sqlx::Error>> {
+        sqlx::query("savepoint verdicts").execute(&mut *tx).await?;
+        let refusal = match self.write_batch(tx, batch, &session.reader.suspects).await {
+            Ok(()) => None,
+            Err(error) if is_refused(&error) => {
+                sqlx::query("rollback to verdicts").execute(&mut *tx).await?;
+                Some(error)
+            }
+            Err(error) => return Err(error),
+        };
+        sqlx::query("release verdicts").execute(&mut *tx).await?;
+        Ok(refusal)
     }
 
     pub(super) async fn write_batch(
@@ -244,6 +266,10 @@ pub(super) struct Retried {
 }
 
 impl Unwritten {
+    fn only_waits(&self) -> bool {
+        self.failure().is_some_and(Failure::only_waits)
+    }
+
     fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Failed(failure) => Some(failure),
@@ -264,6 +290,8 @@ impl Unwritten {
 pub(super) struct Written {
     pub(super) taken: Vec<Unwritten>,
     refused: Vec<(Unwritten, String)>,
+    /// What was not tried, because it stands behind one that was refused.
+    behind: Vec<Unwritten>,
 }
 
 impl Session {
@@ -318,6 +346,9 @@ impl Session {
             }
         }
         self.refuse(written.refused, now);
+        for failure in written.behind.iter().filter_map(Unwritten::failure) {
+            self.reader.window.keep_waiting(failure, now);
+        }
     }
 
     /// Verdicts of the call that is asking are the caller's again, and their rows come again for them. Others, whose
