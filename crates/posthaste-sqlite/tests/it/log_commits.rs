@@ -47,7 +47,7 @@ async fn with_one_in_flight() -> (SqliteLogStore, tempfile::TempDir, Vec<Message
     (store, directory, ids, settlements)
 }
 
-/// Proves B3.
+/// As a relay goes after a while.
 #[tokio::test]
 async fn a_verdict_whose_caller_went_while_it_was_written_is_written_with_the_next_call() {
     let (store, _directory, ids, settlements) = with_one_in_flight().await;
