@@ -93,13 +93,14 @@ impl SqliteStore {
                     left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
                 });
             }
+            // All of it: the driver ends a statement after its first row without a word on whether that was committed.
             let taken = sqlx::query(registry.elect_leader.sql())
                 .bind(request.key().into_owned())
                 .bind(request.worker.as_uuid().hyphenated())
                 .bind(millis(request.lease))
-                .fetch_optional(&self.pool)
+                .fetch_all(&self.pool)
                 .await?;
-            if taken.is_some() {
+            if !taken.is_empty() {
                 return Ok(Leadership::Held);
             }
             // Another relay was quicker; the next look says who.

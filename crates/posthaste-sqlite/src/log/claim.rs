@@ -9,9 +9,9 @@ use posthaste_sql::log::{Failure, LogRow, Plan, Policy, ReadResult, Risk, Suspec
 use sqlx::Row;
 
 use super::Inner;
+use super::checkpoint::Handing;
 use super::rows::lane;
 use super::session::Session;
-use super::settle::Handing;
 use crate::rows::ByRole;
 
 /// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
@@ -118,8 +118,8 @@ impl Inner {
                 session.fresh.insert(id, row);
                 claim.messages.push(claimed);
             }
-            if parked || !claim.died.is_empty() {
-                self.flush(session, false, now).await?;
+            if (parked || !claim.died.is_empty()) && !self.flush(session, false, now).await? {
+                return Ok(Claim::default());
             }
             if is_suspect && !claim.messages.is_empty() {
                 claim.reclaimed = true;

@@ -7,6 +7,7 @@
 //! what was in flight and nothing else.
 
 mod admin_store;
+mod checkpoint;
 mod claim;
 mod enqueue;
 mod moving;
@@ -20,9 +21,10 @@ pub(crate) mod statements;
 mod trial;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{BadIdentifier, Kind, Table};
@@ -82,6 +84,8 @@ struct Inner {
     ahead: AtomicU64,
     /// It was said that another relay reads.
     stands_by: AtomicBool,
+    /// Up to this row of the log the last search for old ones came, which found as many as it may.
+    purged_to: AtomicI64,
 }
 
 impl SqliteLogStore {
@@ -114,6 +118,7 @@ impl SqliteLogStore {
             retry_interval: RETRY_INTERVAL,
             ahead: AtomicU64::default(),
             stands_by: AtomicBool::default(),
+            purged_to: AtomicI64::new(i64::MIN),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -140,6 +145,7 @@ impl SqliteLogStore {
             retry_interval: interval,
             ahead: AtomicU64::default(),
             stands_by: AtomicBool::default(),
+            purged_to: AtomicI64::new(i64::MIN),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -180,6 +186,19 @@ impl Inner {
 
     /// What a driver's error means.
     fn error(&self, error: sqlx::Error) -> StoreError {
-        self.common.error(error)
+        if !matches!(error, sqlx::Error::RowNotFound) {
+            return self.common.error(error);
+        }
+        // Every other statement of which one row is expected gives one, whatever the tables hold.
+        let table = self.map.table(Table::Cursor).map_or("", |table| table.name.as_str());
+        StoreError {
+            kind: StoreErrorKind::Other,
+            message: format!("SQLite: the row of {table} is gone, so it is not known how far the log is settled"),
+            remedy: Some(
+                "restore the row from a backup; `insert into posthaste_log_reader (shard) values (0)` delivers everything that is in the \
+                 log again",
+            ),
+            source: Some(Box::new(error)),
+        }
     }
 }

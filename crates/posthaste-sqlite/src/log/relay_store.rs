@@ -1,5 +1,6 @@
 //! The relay's verbs.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,9 +17,9 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 
+use super::checkpoint::Handing;
 use super::rows::pairs;
 use super::session::Asking;
-use super::settle::Handing;
 use super::{Inner, SqliteLogStore};
 use crate::begin::begin;
 use crate::rows::{id, millis};
@@ -53,6 +54,8 @@ impl RelayStore for SqliteLogStore {
         let mut kept = inner.session.lock().await;
         let Some(session) = &mut *kept else { return Ok(all()) };
         let now = inner.now();
+        // A call that was cut short asks no more.
+        session.asking = Asking::default();
         let lost = session.apply(settlements, &inner.map, now);
         let flushed = inner.flush(session, false, now).await;
         session.asking = Asking::default();
@@ -263,6 +266,7 @@ impl Inner {
             return Ok(Claim::default());
         };
         session.claimed_at = self.now();
+        session.asking = Asking::default();
         self.keep_sequence(session).await?;
         // Nothing more is handed out while what is known is not written down: after a restart it would all go out again.
         if !self.flush(session, false, self.now()).await? {
@@ -289,24 +293,40 @@ impl Inner {
         Ok(delete.execute(self.common.pool()).await?.rows_affected())
     }
 
-    /// Rows that may be removed, up to the first one that is too young. Looked for without the write lock, which producers wait for.
+    /// Rows that may be removed, up to the first one that is too young. Looked for without the write lock, which producers wait for, and
+    /// from where the last call found as many as it may: it has passed over those whose dead letters are kept.
     async fn find_old(&self, keep: Duration, limit: u32) -> sqlx::Result<Vec<i64>> {
         let (state, _) = self.state().await?;
-        let (mut old, mut after) = (Vec::new(), i64::MIN);
+        let last = state.position();
+        let after = self.purged_to.swap(i64::MIN, Ordering::Relaxed);
+        let mut old = self.find_old_after(after, last, keep, limit).await?;
+        if after > i64::MIN && old.len() < limit as usize {
+            // They may be kept no longer.
+            old = self.find_old_after(i64::MIN, last, keep, limit).await?;
+        }
+        if let Some(last) = old.last().filter(|_| old.len() >= limit as usize) {
+            self.purged_to.store(*last, Ordering::Relaxed);
+        }
+        Ok(old)
+    }
+
+    async fn find_old_after(&self, mut after: i64, last: i64, keep: Duration, limit: u32) -> sqlx::Result<Vec<i64>> {
+        let mut old = Vec::new();
         loop {
             let rows = sqlx::query(self.statements.upkeep.find_old.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit))
-                .bind(state.position())
+                .bind(last)
                 .bind(after)
                 .fetch_all(self.common.pool())
                 .await?;
             for row in &rows {
-                if !row.try_get("is_old")? || old.len() >= limit as usize {
+                if row.try_get("is_young")? || old.len() >= limit as usize {
                     return Ok(old);
                 }
                 after = row.try_get("seq")?;
-                if !row.try_get("is_kept")? {
+                // One with a time that is none, or in the future, is neither.
+                if row.try_get("is_old")? && !row.try_get::<bool, _>("is_kept")? {
                     old.push(after);
                 }
             }

@@ -184,6 +184,7 @@ impl Inner {
                 number: row.number,
                 token: request.token,
                 lane: row.lane,
+                counted: row.counted,
                 outcome: None,
                 refused: None,
             };
@@ -255,6 +256,7 @@ impl Inner {
                 number: row.number,
                 token: request.token,
                 lane: row.lane,
+                counted: row.counted,
                 outcome: Some(change),
                 refused: None,
             };

@@ -11,22 +11,18 @@ use posthaste_sql::RowChange;
 use posthaste_sql::log::{
     HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, RetryLooks, Rewrite, Standing, SuspectedRetries, Suspects,
 };
+use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
-use sqlx::types::Json;
-use sqlx::{Row, SqliteConnection};
 
 use super::Inner;
 use crate::begin::begin;
 use crate::rows::{millis, undecodable};
 
-/// At most so often it is written down how far the log is settled, while rows are in flight.
-const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
-
 /// The reader's lease is longer by this part than that of what it hands out, so that it is not renewed with every claim. Not by
 /// more: after a crash nobody reads until it is over.
 const EXTRA_LEASE: u32 = 4;
 
-fn reader_lease(lease: Duration) -> Duration {
+pub(super) fn reader_lease(lease: Duration) -> Duration {
     lease + lease / EXTRA_LEASE
 }
 
@@ -38,8 +34,8 @@ const SEQUENCE_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Session {
     pub(super) epoch: i64,
     /// By this process's clock, begun before the lease was asked for.
-    leased_until: Instant,
-    lease: Duration,
+    pub(super) leased_until: Instant,
+    pub(super) lease: Duration,
     pub(super) reader: LogReader,
     /// Rows of the log that are handed out, by the ids under which they were.
     pub(super) fresh: HashMap<MessageId, i64>,
@@ -63,10 +59,11 @@ pub(super) struct Session {
     pub(super) guard: CrashGuard,
     /// As it is written down: no row beyond this one may be handed out.
     pub(super) reach: i64,
-    stored: ReaderState,
+    /// As far as it is known.
+    pub(super) stored: Option<ReaderState>,
     /// What is written down of failed rows.
-    stored_retried: Suspects,
-    stored_at: Instant,
+    pub(super) stored_retried: Suspects,
+    pub(super) stored_at: Instant,
 }
 
 /// What is done so that a successor knows what killed this reader.
@@ -77,7 +74,7 @@ pub(super) struct CrashGuard {
     /// The same of suspects among the failed rows.
     pub(super) retries_wait_to_be_alone: bool,
     /// It is written down that rows are in flight which may have killed an earlier reader.
-    is_trying: bool,
+    pub(super) is_trying: bool,
 }
 
 /// A failed row that is handed out.
@@ -86,6 +83,8 @@ pub(super) struct Retry {
     pub(super) number: i64,
     pub(super) token: LeaseToken,
     pub(super) lane: Option<Lane>,
+    /// The attempts that its table counts.
+    pub(super) counted: u32,
     /// What became of it, if that is not written down yet.
     pub(super) outcome: Option<RowChange>,
     /// The database refused to write that.
@@ -126,7 +125,7 @@ impl Session {
     }
 
     /// Whether failed rows are handed out that may have killed an earlier reader. They are by themselves.
-    fn tries_suspected(&self) -> bool {
+    pub(super) fn tries_suspected(&self) -> bool {
         !self.suspected.is_empty() && self.retried().any(|row| self.suspected.contains(row))
     }
 
@@ -182,16 +181,6 @@ impl Session {
             .retain(|_, retry| retry.token != token || retry.outcome.is_some());
     }
 
-    /// Whether it has to be written down how far the log is settled; while rows are in flight not too often.
-    pub(super) fn checkpoint_is_due(&self, at_rest: bool, now: Instant) -> bool {
-        let lately = now.duration_since(self.stored_at) < CHECKPOINT_INTERVAL;
-        // Among suspects it has to be known which of them was in flight.
-        let at_once = at_rest || self.guard.is_trying;
-        let has_changed =
-            || self.reader.state(now) != self.stored || self.suspected.counting(self.retried()) != self.stored_retried;
-        (at_once || !lately) && has_changed()
-    }
-
     fn lease_left(&self, now: Instant) -> Duration {
         self.leased_until.saturating_duration_since(now)
     }
@@ -241,13 +230,14 @@ impl Inner {
         }
         self.stands_by.store(false, Ordering::Relaxed);
         let now = self.now();
+        // All of it: the driver ends a statement after its first row without a word on whether that was committed.
         let taken = sqlx::query(self.statements.reading.take_reader.sql())
             .bind(ours)
             .bind(millis(reader_lease(lease)))
-            .fetch_optional(self.common.pool())
+            .fetch_all(self.common.pool())
             .await?;
-        let Some(row) = taken else { return Ok(None) };
-        let stored = written_state(&row)?;
+        let Some(row) = taken.first() else { return Ok(None) };
+        let stored = written_state(row)?;
         let mut handed_out = handed_out(&row.try_get::<String, _>("handed_out")?)?;
         if is_ours {
             // It lives.
@@ -281,7 +271,7 @@ impl Inner {
             fresh_first: false,
             guard: CrashGuard::default(),
             reach: i64::MIN,
-            stored,
+            stored: Some(stored),
             stored_retried: handed_out.retried,
             stored_at: now,
         }))
@@ -323,44 +313,13 @@ impl Inner {
         let renewed = sqlx::query(self.statements.reading.renew_reader.sql())
             .bind(session.epoch)
             .bind(millis(reader_lease(session.lease)))
-            .fetch_optional(self.common.pool())
+            .fetch_all(self.common.pool())
             .await?;
-        if renewed.is_some() {
-            session.leased_until = now + reader_lease(session.lease);
+        if renewed.is_empty() {
+            return Ok(false);
         }
-        Ok(renewed.is_some())
-    }
-
-    /// Writes down how far the log is settled, and what may be handed out; returns whether it is still the reader.
-    pub(super) async fn checkpoint(
-        &self,
-        session: &mut Session,
-        conn: &mut SqliteConnection,
-        handed_out: &HandedOut,
-        now: Instant,
-    ) -> sqlx::Result<bool> {
-        let state = session.reader.state(now);
-        let asked = self.now();
-        let open: Vec<_> = state.open.iter().map(|range| (*range.start(), *range.end())).collect();
-        let written = sqlx::query(self.statements.reading.checkpoint.sql())
-            .bind(session.epoch)
-            .bind(millis(reader_lease(session.lease)))
-            .bind(state.hi)
-            .bind(Json(open))
-            .bind(handed_out.to_string())
-            .fetch_optional(conn)
-            .await?;
-        if written.is_some() {
-            session.leased_until = asked + reader_lease(session.lease);
-            (session.stored, session.stored_at) = (state, now);
-            session.reach = handed_out.reach.unwrap_or(i64::MIN);
-            let reader = &session.reader;
-            let is_suspect = |id: i64| reader.suspects.crashes(id) > 0;
-            session.guard.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect)
-                || session.tries_suspected();
-            session.stored_retried = handed_out.retried.clone();
-        }
-        Ok(written.is_some())
+        session.leased_until = now + reader_lease(session.lease);
+        Ok(true)
     }
 
     /// How far the log is settled: as this store knows it if it reads, else as it was written down.

@@ -13,16 +13,18 @@ use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::RowChange;
 use posthaste_sql::log::{Failure, Lane, Rewrite, Suspects};
 use posthaste_sql::row_change::StatusLabel;
+use sqlx::SqliteConnection;
 use sqlx::types::Json;
-use sqlx::{Connection, SqliteConnection};
 
 use super::Inner;
 use super::session::{Held, Retry, Session};
-use crate::begin::begin;
 use crate::error::store_error;
 use crate::rows::millis;
 use crate::statements::Statement;
 use crate::taking::is_refusal;
+
+/// After so many refusals of what only waits, none of the rest is tried alone.
+const MAX_REFUSALS_OF_WAITING: u32 = 32;
 
 impl Session {
     /// Takes verdicts into memory; returns the ids that were not held.
@@ -86,92 +88,10 @@ fn was_tried(change: &RowChange) -> bool {
     change.delivered || change.attempts > 0 || change.status == Some(StatusLabel::Dead)
 }
 
-/// What a reader says of the rows that it hands out.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Handing {
-    /// It goes on.
-    Out,
-    /// It hands out rows up to this one next.
-    UpTo(i64),
-    /// It ends.
-    Over,
-}
-
 impl Inner {
-    /// Writes down what is remembered and has to be, and now and then how far the log is settled. Returns whether this is
-    /// still the reader; if not, nothing was written.
-    pub(super) async fn flush(&self, session: &mut Session, at_rest: bool, now: Instant) -> sqlx::Result<bool> {
-        if session.unwritten(now).is_empty() && !session.checkpoint_is_due(at_rest, now) {
-            return Ok(true);
-        }
-        self.write_down(session, now).await
-    }
-
-    /// Writes down what is remembered, and how far the log is settled. Returns whether this is still the reader.
-    pub(super) async fn write_down(&self, session: &mut Session, now: Instant) -> sqlx::Result<bool> {
-        self.write_down_with(session, Handing::Out, now).await
-    }
-
-    /// The same; of a reader that ends it is written down that what it has in flight has not killed it.
-    pub(super) async fn write_down_with(
-        &self,
-        session: &mut Session,
-        handing: Handing,
-        now: Instant,
-    ) -> sqlx::Result<bool> {
-        let unwritten = session.unwritten(now);
-        let mut tx = begin(self.common.pool()).await?;
-        if !self.is_reader(session, &mut tx).await? {
-            return Ok(false);
-        }
-        let Written { taken, refused } = self.write_verdicts(session, &mut tx, unwritten).await?;
-        // Before the state is taken: what was written is settled. If the transaction fails, they are read again and found
-        // to be there, or not.
-        let before = (session.reader.clone(), session.suspected.clone());
-        for failure in taken.iter().filter_map(Unwritten::failure) {
-            if failure.only_waits() {
-                session.reader.window.may_park();
-            }
-            session.reader.window.settle(failure.id);
-        }
-        let tried = taken.iter().filter_map(Unwritten::retried);
-        for retried in tried.filter(|retried| was_tried(&retried.change)) {
-            session.suspected.forget(retried.number);
-        }
-        let handed_out = match handing {
-            Handing::Out => session.handed_out(),
-            Handing::UpTo(last) => session.handing_out(last),
-            Handing::Over => session.ending(),
-        };
-        let mut committed = self.checkpoint(session, &mut tx, &handed_out, now).await;
-        if let Ok(true) = committed {
-            committed = tx.commit().await.map(|()| true);
-        }
-        if !matches!(committed, Ok(true)) {
-            (session.reader, session.suspected) = before;
-            return committed;
-        }
-        for retried in taken.iter().filter_map(Unwritten::retried) {
-            session.retries.remove(&retried.id);
-            session.held_retries.remove(&retried.number);
-            if retried.change.delivered {
-                // Those behind it may go.
-                session.retry_looks.soon(now);
-            }
-        }
-        session.refuse(refused, now);
-        Ok(true)
-    }
-
-    /// Whether nobody else reads by now; asked within the transaction that writes.
-    pub(super) async fn is_reader(&self, session: &Session, conn: &mut SqliteConnection) -> sqlx::Result<bool> {
-        let fence = sqlx::query(self.statements.reading.fence.sql()).bind(session.epoch);
-        Ok(fence.fetch_optional(conn).await?.is_some())
-    }
-
     /// Writes verdicts in a transaction of the caller's, as far as the table of failures takes them. Each try is undone where
     /// it is refused; then the halves are tried, until those are found which it is about.
-    async fn write_verdicts(
+    pub(super) async fn write_verdicts(
         &self,
         session: &Session,
         tx: &mut SqliteConnection,
@@ -179,25 +99,24 @@ impl Inner {
     ) -> sqlx::Result<Written> {
         let mut written = Written::default();
         let mut stopped: HashSet<Lane> = HashSet::new();
-        let mut batches = vec![all];
-        while let Some(mut batch) = batches.pop() {
+        // What only waits can go on waiting in memory, so it comes last, and there is no long search for the one that is refused.
+        let (waiting, verdicts): (Vec<_>, Vec<_>) = all.into_iter().partition(Unwritten::only_waits);
+        let mut refusals_of_waiting = 0;
+        // The last is taken first.
+        let mut batches = vec![waiting, verdicts];
+        while let Some(batch) = batches.pop() {
             // What stands behind one that was refused is not written before it.
-            batch.retain(|verdict| session.lane_of(verdict).is_none_or(|lane| !stopped.contains(lane)));
-            if batch.is_empty() {
+            let is_stopped = |verdict: &Unwritten| session.lane_of(verdict).is_some_and(|lane| stopped.contains(lane));
+            let (behind, mut batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_stopped);
+            written.behind.extend(behind);
+            let Some(first) = batch.first() else { continue };
+            let only_waits = first.only_waits();
+            let Some(error) = self.try_batch(session, tx, &batch).await? else {
+                written.taken.extend(batch);
                 continue;
-            }
-            let mut apart = tx.begin().await?;
-            let error = match self.write_batch(&mut apart, &batch, &session.reader.suspects).await {
-                Ok(()) => {
-                    apart.commit().await?;
-                    written.taken.extend(batch);
-                    continue;
-                }
-                Err(error) if is_refused(&error) => error,
-                Err(error) => return Err(error),
             };
-            apart.rollback().await?;
-            if batch.len() == 1 {
+            refusals_of_waiting += u32::from(only_waits);
+            if batch.len() == 1 || only_waits && refusals_of_waiting >= MAX_REFUSALS_OF_WAITING {
                 let error = store_error(error).to_string();
                 for verdict in batch {
                     stopped.extend(session.lane_of(&verdict).cloned());
@@ -206,11 +125,31 @@ impl Inner {
                 continue;
             }
             let rest = batch.split_off(batch.len() / 2);
-            // The last is taken first.
             batches.push(rest);
             batches.push(batch);
         }
         Ok(written)
+    }
+
+    /// Writes some, or nothing of them; then returns why they are refused. The driver's own savepoints stay when they are undone, and each
+    /// makes the next ones slower.
+    async fn try_batch(
+        &self,
+        session: &Session,
+        tx: &mut SqliteConnection,
+        batch: &[Unwritten],
+    ) -> sqlx::Result<Option<sqlx::Error>> {
+        sqlx::query("savepoint verdicts").execute(&mut *tx).await?;
+        let refusal = match self.write_batch(tx, batch, &session.reader.suspects).await {
+            Ok(()) => None,
+            Err(error) if is_refused(&error) => {
+                sqlx::query("rollback to verdicts").execute(&mut *tx).await?;
+                Some(error)
+            }
+            Err(error) => return Err(error),
+        };
+        sqlx::query("release verdicts").execute(&mut *tx).await?;
+        Ok(refusal)
     }
 
     pub(super) async fn write_batch(
@@ -239,7 +178,7 @@ impl Inner {
             let dead = change.status == Some(StatusLabel::Dead);
             (
                 row.number,
-                change.attempts,
+                i64::from(row.counted) + i64::from(change.attempts),
                 change.error.clone(),
                 change.delay.map(millis),
                 dead,
@@ -321,10 +260,16 @@ pub(super) enum Unwritten {
 pub(super) struct Retried {
     pub(super) id: MessageId,
     pub(super) number: i64,
+    /// The attempts before.
+    pub(super) counted: u32,
     pub(super) change: RowChange,
 }
 
 impl Unwritten {
+    fn only_waits(&self) -> bool {
+        self.failure().is_some_and(Failure::only_waits)
+    }
+
     fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Failed(failure) => Some(failure),
@@ -342,21 +287,23 @@ impl Unwritten {
 
 /// What the table of failures took, and what it refused, with the reasons.
 #[derive(Debug, Default)]
-struct Written {
-    taken: Vec<Unwritten>,
+pub(super) struct Written {
+    pub(super) taken: Vec<Unwritten>,
     refused: Vec<(Unwritten, String)>,
+    /// What was not tried, because it stands behind one that was refused.
+    behind: Vec<Unwritten>,
 }
 
 impl Session {
     /// What has to be written beside the log, and was not refused a moment ago: of rows there first.
-    fn unwritten(&self, now: Instant) -> Vec<Unwritten> {
+    pub(super) fn unwritten(&self, now: Instant) -> Vec<Unwritten> {
         let due = |retry: &&Retry| retry.refused.is_none_or(|refused| refused.is_due(now));
         let retried = |(id, retry): (&MessageId, &Retry)| {
             let change = Some(retry).filter(due)?.outcome.clone()?;
-            let number = retry.number;
             Some(Retried {
                 id: *id,
-                number,
+                number: retry.number,
+                counted: retry.counted,
                 change,
             })
         };
@@ -371,6 +318,36 @@ impl Session {
         match verdict {
             Unwritten::Failed(failure) => self.reader.window.lane(failure.id),
             Unwritten::Retried(row) => self.retries.get(&row.id)?.lane.as_ref(),
+        }
+    }
+
+    /// What a transaction has written is settled, once that is committed.
+    pub(super) fn settle_taken(&mut self, taken: &[Unwritten]) {
+        for failure in taken.iter().filter_map(Unwritten::failure) {
+            if failure.only_waits() {
+                self.reader.window.may_park();
+            }
+            self.reader.window.settle(failure.id);
+        }
+        let tried = taken.iter().filter_map(Unwritten::retried);
+        for retried in tried.filter(|retried| was_tried(&retried.change)) {
+            self.suspected.forget(retried.number);
+        }
+    }
+
+    /// It is committed.
+    pub(super) fn wrote(&mut self, written: Written, now: Instant) {
+        for retried in written.taken.iter().filter_map(Unwritten::retried) {
+            self.retries.remove(&retried.id);
+            self.held_retries.remove(&retried.number);
+            if retried.change.delivered {
+                // Those behind it may go.
+                self.retry_looks.soon(now);
+            }
+        }
+        self.refuse(written.refused, now);
+        for failure in written.behind.iter().filter_map(Unwritten::failure) {
+            self.reader.window.keep_waiting(failure, now);
         }
     }
 

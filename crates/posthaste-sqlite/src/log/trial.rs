@@ -99,6 +99,7 @@ impl SqliteLogStore {
                 Unwritten::Retried(Retried {
                     id: MessageId::new(),
                     number: *number,
+                    counted: 0,
                     change: change.clone(),
                 })
             };

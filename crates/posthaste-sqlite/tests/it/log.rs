@@ -13,7 +13,7 @@ use sqlx::{Row, SqlitePool};
 
 use crate::support;
 
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) fn request(limit: u32) -> ClaimRequest {
     ClaimRequest {
@@ -143,6 +143,26 @@ async fn a_reader_whose_lease_was_taken_over_writes_nothing_more() {
     );
     assert_eq!(store.stats("default").await.unwrap().waiting, 0);
     assert_eq!(settle(&successor, &next, &ids[..1], &Verdict::Delivered).await, []);
+}
+
+/// It finds that out when it writes down which of the rows that it read have to wait.
+#[tokio::test]
+async fn a_reader_whose_lease_was_taken_over_while_it_read_hands_out_nothing() {
+    let (store, _directory) = fresh().await;
+    let first = enqueue(&store, [keyed("a")]).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, first);
+    let (delay, error) = (Duration::from_hours(1), "no".to_owned());
+    assert_eq!(
+        settle(&store, &work, &first, &Verdict::Retry { delay, error }).await,
+        []
+    );
+    let_lease_run_out(store.pool()).await;
+    let successor = another(store.pool());
+    assert_eq!(claim(&successor, &request(10)).await, []);
+    let ids = enqueue(&store, ["a", "b"].map(keyed)).await;
+    assert_eq!(claim(&store, &request(10)).await, [], "they are another one's");
+    assert_eq!(claim(&successor, &request(10)).await, ids[1..]);
 }
 
 /// Proves pitfall 33.
@@ -420,11 +440,11 @@ async fn an_id_that_is_no_text_is_refused_where_it_is_written() {
     assert_eq!(claim(&store, &request(10)).await, ids);
 }
 
-async fn execute(store: &SqliteLogStore, sql: &'static str) {
+pub(crate) async fn execute(store: &SqliteLogStore, sql: &'static str) {
     sqlx::query(sql).execute(store.pool()).await.unwrap();
 }
 
-fn all(request: &ClaimRequest, verdicts: &[(MessageId, Verdict)]) -> Vec<Settlement> {
+pub(crate) fn all(request: &ClaimRequest, verdicts: &[(MessageId, Verdict)]) -> Vec<Settlement> {
     let settlement = |(id, verdict): &(MessageId, Verdict)| Settlement {
         verdict: verdict.clone(),
         ..Settlement::delivered(*id, request.token)

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::store::ClaimRequest;
+use posthaste_core::store::{ClaimRequest, SchemaStore};
 use posthaste_core::{Message, MessageId};
 use posthaste_sqlite::SqliteLogStore;
 
-use crate::log::{claim, enqueue, fresh, keyed, request, settle};
+use crate::log::{another, claim, enqueue, execute, fresh, keyed, request, settle};
+use crate::support::{self, Work};
 
 /// More than a reader keeps in memory.
 const MANY: usize = 12_000;
@@ -116,4 +117,38 @@ async fn messages_of_an_unavailable_receiver_do_not_keep_others_waiting() {
         .await
         .unwrap();
     assert_eq!(attempts, 0, "nothing was tried");
+}
+
+/// All that may be parked is refused.
+#[tokio::test]
+async fn what_may_not_be_parked_is_not_searched_for_and_goes_when_its_receiver_is_back() {
+    let (pool, _directory) = support::pool(1).await;
+    let store = another(&pool);
+    store.migrate().await.unwrap();
+    insert_many(&store, "'k' || i").await;
+    let available = enqueue(&store, [Message::new("available", "{}")]).await[0];
+    execute(
+        &store,
+        "create trigger no before insert on posthaste_log_failed when new.topic = 'orders'
+        begin select raise(abort, 'audit: no'); end",
+    )
+    .await;
+    let (delay, error) = (Duration::from_secs(30), "unavailable".to_owned());
+    let put_off = Verdict::Postponed { delay, error };
+    let work = Work::of(&pool).await;
+    let mut costs = Vec::new();
+    for _ in 0..40 {
+        work.done();
+        let some = unhurried(1_000);
+        let claimed = claim(&store, &some).await;
+        costs.push(work.done());
+        assert_eq!(settle(&store, &some, &claimed, &put_off).await, []);
+        store.pass_time(Duration::from_secs(1));
+    }
+    let most = costs.iter().copied().max().unwrap_or_default();
+    assert!(most < costs[0] * 20, "{costs:?}");
+    wait_for(&store, available, async |work, others| {
+        assert_eq!(settle(&store, work, others, &Verdict::Delivered).await, []);
+    })
+    .await;
 }

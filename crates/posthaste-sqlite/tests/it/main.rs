@@ -11,6 +11,7 @@ mod connections;
 mod faults;
 mod log;
 mod log_beside_queue;
+mod log_commits;
 mod log_conformance;
 mod log_crashes;
 mod log_delayed;
