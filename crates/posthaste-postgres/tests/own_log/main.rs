@@ -7,6 +7,7 @@ mod by_event;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod all_or_none;
 mod backend;
 mod beside_failures;
 mod conformance;
