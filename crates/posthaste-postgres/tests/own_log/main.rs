@@ -17,6 +17,7 @@ mod delayed;
 mod draining;
 mod enqueue;
 mod fixture;
+mod gauges;
 mod generations;
 mod hold_ups;
 mod nobody_reads;
