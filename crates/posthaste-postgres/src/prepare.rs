@@ -13,7 +13,7 @@ use posthaste_sql::enqueue::{AnswerRow, Argument, EnqueueSteps, Query, outcomes}
 use posthaste_sql::table::{BadIdentifier, Property, Role, Strategy};
 
 use crate::columns::uniform;
-use crate::executor::EnqueueExecutor;
+use crate::executor::{EnqueueExecutor, NewRows};
 use crate::log;
 use crate::pooling::Sessions;
 use crate::statements::Statements;
@@ -209,6 +209,11 @@ impl PostgresEnqueue {
         })
     }
 
+    /// Whether one insert writes all.
+    pub(crate) fn is_one_insert(&self, progress: &Progress, prepared: &Prepared) -> bool {
+        self.unwritten(progress, prepared).len() == prepared.rows.len()
+    }
+
     /// The rows of the next insert.
     fn unwritten<'a>(&self, progress: &Progress, prepared: &'a Prepared) -> &'a [NewRow] {
         let rows = &prepared.rows[progress.outcomes.len()..];
@@ -319,13 +324,13 @@ impl PostgresEnqueue {
         options: &OutboxOptions,
         is_kept: bool,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let mut progress = self.begin(messages, options.dedupe_window)?;
-        while let Some(mut query) = self.query(&progress, messages) {
-            query.is_kept = is_kept;
-            let rows = conn.fetch(query).await?;
-            self.answer(&mut progress, messages, rows);
-        }
-        Ok(self.finish(progress)?)
+        let rows = NewRows {
+            steps: self,
+            prepared: messages,
+            progress: self.begin(messages, options.dedupe_window)?,
+            is_kept,
+        };
+        Ok(conn.insert(rows).await?)
     }
 }
 

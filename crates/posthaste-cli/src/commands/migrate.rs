@@ -4,10 +4,10 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use posthaste_core::store::{Migration, Store};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{BuiltinMap, Strategy};
+use posthaste_sql::table::Strategy;
 use serde_json::json;
 
-use crate::config::Config;
+use crate::config::{Config, Database};
 use crate::wiring::{self, IfMissing};
 use crate::{schema, terminal};
 
@@ -56,7 +56,7 @@ impl Migrate {
                 // A log's reader has a table of ours beside them.
                 wiring::store(database, IfMissing::Refuse).await?.migrate().await?;
             }
-            return leave_alone(map);
+            return leave_alone(database, map);
         }
         wiring::probe(database).await?;
         let if_missing = if changes { IfMissing::Create } else { IfMissing::Pretend };
@@ -70,13 +70,14 @@ impl Migrate {
 }
 
 /// Tables of a map are their owner's.
-fn leave_alone(map: &TableMap) -> anyhow::Result<()> {
-    let name = map.name();
+fn leave_alone(database: &Database, map: &TableMap) -> anyhow::Result<()> {
     writeln!(
         terminal::stdout(),
-        "The tables of the table map {name} are yours, and nothing is done to them. `posthaste maps check` says what they lack\n\
-         and prints the SQL that adds it; `posthaste maps show {} --ddl` prints them as a whole.",
-        if BuiltinMap::find(name).is_some() { name } else { "FILE" }
+        "The tables of the table map {} are yours, and nothing is done to them. `{}` says what they lack\n\
+         and prints the SQL that adds it; `{}` prints them as a whole.",
+        map.name(),
+        database.check_command(),
+        database.ddl_command()
     )?;
     Ok(())
 }

@@ -211,6 +211,12 @@ impl Database {
         }
     }
 
+    /// The command that prints the tables of the map, wherever it was named.
+    pub fn ddl_command(&self) -> String {
+        let argument = self.found.as_ref().map_or("FILE", |found| found.argument.as_str());
+        format!("posthaste maps show {argument} --ddl")
+    }
+
     /// After how many attempts a relay gives up, which a log must know to tell which of its rows are dead.
     pub fn max_attempts(&self) -> u32 {
         self.max_attempts

@@ -113,7 +113,7 @@ fn more_shards_than_there_are_connections_are_refused() {
     let place = place.set("DATABASE__LAYOUT", "log");
     place.run(&["migrate"]).success();
     place.run(&["log", "shards", "1000"]).fails_with(&[
-        "1000 shards take up to 1001 connections",
+        "1000 new shards, and 1 that are there and have none, take up to 1002 connections",
         "max_connections",
         "--force",
     ]);
@@ -126,6 +126,11 @@ fn more_shards_than_there_are_connections_are_refused() {
     assert_eq!(shards(), 1, "nothing was changed");
     place.run(&["log", "shards", "500", "--force"]).success();
     assert_eq!(shards(), 501);
+    place
+        .run(&["log", "shards", "501"])
+        .fails_with(&["501 new shards, and 501 that are there and have none, take up to 1003 connections"]);
+    place.run(&["log", "shards", "500"]).success();
+    assert_eq!(shards(), 501, "as many make no new ones");
 }
 
 /// New messages wait for every transaction that was writing, so one that stays open is named before the switch, and after it.

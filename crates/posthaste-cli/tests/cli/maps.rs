@@ -138,10 +138,13 @@ fn a_proposed_map_serves_every_command(table: Table) {
             .fails_with(&["exclusive", "leave it out"]);
     }
     let migrated = place.run(&["migrate", "up"]).success().stdout;
-    assert!(
-        migrated.contains("are yours") && migrated.contains("--ddl"),
-        "{migrated}"
-    );
+    for part in [
+        "are yours",
+        "`posthaste maps check --map ./outbox.toml`",
+        "`posthaste maps show ./outbox.toml --ddl`",
+    ] {
+        assert!(migrated.contains(part), "`{part}`: {migrated}");
+    }
 
     let id = place.enqueue(&PARCEL);
     let status = place.status();

@@ -1,8 +1,9 @@
-//! Tables that refuse what a relay writes: said before anything is published, by every command that could.
+//! Tables that refuse what a relay writes: said before anything is published, by every command that could, and of a relay that
+//! runs by `status`.
 
 use uuid::Uuid;
 
-use crate::support::Place;
+use crate::support::{Place, TO_STDOUT, eventually};
 
 const DDL: &str = "create table outbox (
     id uuid primary key, aggregate_type text not null, aggregate_id uuid not null, event_type text not null,
@@ -92,4 +93,27 @@ fn a_column_that_the_user_may_not_write() {
     is_refused(&place, &["permission denied", "grant the relay's user"]);
     let owner = place.set("DATABASE__URL", &url);
     owner.sql(&format!("drop owned by {role}; drop role {role}"));
+}
+
+#[test]
+fn what_is_refused_to_a_relay_that_runs_is_shown_by_status() {
+    let place = Place::with_sqlite().migrated();
+    let _relay = place.start(&[&["run"], &TO_STDOUT[..]].concat());
+    eventually("the relay is on the list", || {
+        !place.status()["relays"].as_array().unwrap().is_empty()
+    });
+    place.sql(
+        "create trigger refuse before update on posthaste_outbox when new.status = 'delivered' and new.topic = 'refused'
+         begin select raise(abort, 'not today'); end",
+    );
+    place.enqueue(&["--topic", "refused", "--payload", "1"]);
+    let mut said = String::new();
+    eventually("the relay tells the database", || {
+        said = place.run(&["status"]).success().stdout;
+        said.contains("but the database refuses to write what became of messages (1)")
+    });
+    assert!(said.contains("circuit closed since"), "{said}");
+    let relays = place.status()["relays"].take();
+    let reason = relays[0]["circuit_reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("the database refuses to write"), "{relays}");
 }

@@ -32,7 +32,8 @@ pub struct RelayHeartbeat {
     pub circuit: CircuitState,
     /// For how long. A duration, so that the database can reckon with its own clock.
     pub circuit_lasted: Duration,
-    /// The failure that opened it; while it is closed, which destinations are unavailable.
+    /// The failure that opened it; while it is closed, which destinations are unavailable, and how many verdicts the database
+    /// refuses to write.
     pub circuit_reason: Option<String>,
 }
 
@@ -61,7 +62,8 @@ pub struct RelayRecord {
     pub circuit: CircuitState,
     /// Since when.
     pub circuit_since: DateTime<Utc>,
-    /// The failure that opened it; while it is closed, which destinations are unavailable.
+    /// The failure that opened it; while it is closed, which destinations are unavailable, and how many verdicts the database
+    /// refuses to write.
     pub circuit_reason: Option<String>,
     /// Whether it leads, where only one relay may be active.
     pub leads: bool,

@@ -18,7 +18,10 @@ held as (
     order by topic, dedupe_key -- one order for all producers, so that they cannot deadlock
     on conflict (namespace, topic, dedupe_key) do update set (message_id, expires_at) = (
         select case when free.yes then excluded.message_id else d.message_id end,
-               case when free.yes then excluded.expires_at else d.expires_at end
+               case when free.yes then excluded.expires_at
+                   -- One that this transaction has taken before must not look as if it were taken now.
+                   when d.expires_at = excluded.expires_at then d.expires_at - interval '1 microsecond'
+                   else d.expires_at end
         from (select d.expires_at <= now()
             -- A holder that this statement's snapshot does not know is a concurrent one.
             and exists (select from "@dedupe" k where k.namespace = d.namespace and k.topic = d.topic

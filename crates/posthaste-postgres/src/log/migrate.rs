@@ -15,7 +15,7 @@ use crate::dialect::PostgresDialect;
 /// `use_log` again where the log has taken it over.
 pub const FIRST: i64 = 1001;
 
-const MIGRATIONS: [File; 10] = [
+const MIGRATIONS: [File; 11] = [
     ("log", include_str!("../../migrations/log/0001_log.sql")),
     ("segments", include_str!("../../migrations/log/0002_segments.sql")),
     ("move", include_str!("../../migrations/log/0003_move.sql")),
@@ -29,6 +29,7 @@ const MIGRATIONS: [File; 10] = [
     ),
     ("unfit", include_str!("../../migrations/log/0009_unfit.sql")),
     ("taken_back", include_str!("../../migrations/log/0010_taken_back.sql")),
+    ("same_event", include_str!("../../migrations/log/0011_same_event.sql")),
 ];
 
 /// Existing tables are their owner's: there is nothing to migrate.

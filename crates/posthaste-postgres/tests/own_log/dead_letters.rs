@@ -154,7 +154,7 @@ async fn a_page_of_dead_messages_reads_none_that_wait_and_a_page_of_the_log_read
 }
 
 /// The plan of a statement with these arguments, and what it has read.
-async fn plan(log: &Log, settings: &str, name: &str, arguments: &str) -> String {
+pub(crate) async fn plan(log: &Log, settings: &str, name: &str, arguments: &str) -> String {
     let statements = log.store.statements();
     let (_, sql) = statements.iter().find(|(statement, _)| *statement == name).unwrap();
     let mut tx = log.pool.begin().await.unwrap();
@@ -167,7 +167,7 @@ async fn plan(log: &Log, settings: &str, name: &str, arguments: &str) -> String 
 }
 
 /// The most rows that a node of the plan has produced or thrown away. PostgreSQL 18 prints `rows=1.00`.
-fn most_rows(plan: &str) -> i64 {
+pub(crate) fn most_rows(plan: &str) -> i64 {
     let after = |text: &'static str| plan.split(text).skip(1);
     let counts = after("actual rows=").chain(after("Removed by Filter: "));
     let counts = counts.filter_map(|rest| rest.split([' ', '.', '\n']).next()?.parse().ok());

@@ -325,6 +325,13 @@ async fn the_sql_function_writes_to_the_log() {
         .await
         .unwrap();
     assert_eq!((first.1, second), (true, (first.0, false)));
+    let same = call("dedupe_key => 'same', message_id => '00000000-0000-4000-8000-000000000001'");
+    log.run(&format!("begin; {same}; {same}; {same}; commit; {same}")).await;
+    assert_eq!(
+        log.count("select count(*) from log").await,
+        2,
+        "an event is appended once"
+    );
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     log.run(&format!(
         "begin; set local posthaste.traceparent = '{trace}'; {}; commit",
@@ -340,9 +347,9 @@ async fn the_sql_function_writes_to_the_log() {
     );
     assert_eq!(log.count("select count(*) from log_failed where attempts = 0").await, 1);
     let claimed = log.claim(10).await;
-    assert_eq!(claimed.len(), 2);
+    assert_eq!(claimed.len(), 3);
     assert_eq!(
-        claimed[1].message.headers.get("traceparent").map(String::as_str),
+        claimed[2].message.headers.get("traceparent").map(String::as_str),
         Some(trace)
     );
     let refused = log

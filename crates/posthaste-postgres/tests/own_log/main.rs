@@ -7,6 +7,7 @@ mod by_event;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod all_or_none;
 mod backend;
 mod beside_failures;
 mod conformance;
@@ -16,6 +17,7 @@ mod delayed;
 mod draining;
 mod enqueue;
 mod fixture;
+mod gauges;
 mod generations;
 mod hold_ups;
 mod nobody_reads;

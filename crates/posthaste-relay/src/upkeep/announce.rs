@@ -1,5 +1,6 @@
 //! Tells the store that this relay is there, and where its circuit stands, for `posthaste status`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,9 +96,6 @@ async fn announce(engine: &Engine, host: &str) -> Result<(), StoreError> {
 
 fn heartbeat(engine: &Engine, host: &str) -> RelayHeartbeat {
     let View { state, lasted, reason } = engine.circuit.view();
-    let unavailable = engine.destinations.unavailable();
-    let unavailable = unavailable.iter().map(|(place, reason)| format!("{place}: {reason}"));
-    let unavailable = unavailable.reduce(|all, one| format!("{all}; {one}"));
     RelayHeartbeat {
         worker: engine.worker,
         namespace: engine.config.scope.namespace.clone(),
@@ -107,8 +105,26 @@ fn heartbeat(engine: &Engine, host: &str) -> RelayHeartbeat {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         circuit: state,
         circuit_lasted: lasted,
-        circuit_reason: reason.or(unavailable),
+        circuit_reason: reason.or_else(|| trouble(&engine.destinations.unavailable(), engine.refusals.count())),
     }
+}
+
+/// What keeps messages waiting while the circuit is closed.
+fn trouble(unavailable: &BTreeMap<String, String>, refused: usize) -> Option<String> {
+    let mut found = Vec::new();
+    if !unavailable.is_empty() {
+        let places: Vec<_> = unavailable
+            .iter()
+            .map(|(place, reason)| format!("{place}: {reason}"))
+            .collect();
+        found.push(format!("unavailable: {}", places.join("; ")));
+    }
+    if refused > 0 {
+        found.push(format!(
+            "the database refuses to write what became of messages ({refused}), and this relay's log says why"
+        ));
+    }
+    (!found.is_empty()).then(|| found.join("; "))
 }
 
 #[cfg(test)]
@@ -122,5 +138,18 @@ mod tests {
             let every = interval(Duration::from_millis(lease));
             assert_eq!(every, Duration::from_millis(expected), "a lease of {lease} ms");
         }
+    }
+
+    #[test]
+    fn a_closed_circuit_says_what_waits_all_the_same() {
+        let down = BTreeMap::from([("partner".to_owned(), "connection refused".to_owned())]);
+        assert_eq!(trouble(&BTreeMap::new(), 0), None);
+        assert_eq!(trouble(&down, 0).unwrap(), "unavailable: partner: connection refused");
+        let both = trouble(&down, 7).unwrap();
+        assert!(
+            both.starts_with("unavailable: partner: connection refused; the database refuses to write")
+                && both.contains("(7)"),
+            "{both}"
+        );
     }
 }

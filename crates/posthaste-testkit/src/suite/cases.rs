@@ -184,6 +184,7 @@ macro_rules! __conformance_cases {
                 a_second_enqueue_is_answered_with_the_first_id
                 a_key_repeated_within_a_call_is_one_row
                 a_key_repeated_within_a_transaction_is_one_row
+                the_same_event_twice_in_a_transaction_is_one_row
                 new_and_known_keys_may_be_mixed_in_a_call
                 a_key_belongs_to_its_namespace_and_topic [Namespace Topic]
                 messages_without_a_key_are_never_duplicates

@@ -52,6 +52,21 @@ pub async fn a_key_repeated_within_a_transaction_is_one_row<B: Backend>(b: &B) {
     assert_eq!(records(b).await.len(), 1);
 }
 
+/// As when a producer calls twice what enqueues. Proves B4.
+pub async fn the_same_event_twice_in_a_transaction_is_one_row<B: Backend>(b: &B) {
+    let (message, options) = (keyed("k"), OutboxOptions::default());
+    let mut tx = b.begin().await;
+    let first = b.enqueue(&mut tx, vec![message.clone()], &options).await;
+    let first = first.expect("it is new")[0];
+    assert!(first.is_new());
+    for _ in 0..2 {
+        let again = b.enqueue(&mut tx, vec![message.clone()], &options).await;
+        assert_eq!(again.expect("no error"), [Enqueued::Duplicate(first.id())]);
+    }
+    b.commit(tx).await;
+    assert_eq!(records(b).await.len(), 1);
+}
+
 /// Proves B4.
 pub async fn new_and_known_keys_may_be_mixed_in_a_call<B: Backend>(b: &B) {
     let known = enqueue_new(b, [keyed("b")]).await;

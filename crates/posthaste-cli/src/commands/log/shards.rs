@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use posthaste_core::store::AdminStore;
+use posthaste_core::store::{AdminStore, ShardStatus};
 use posthaste_postgres::LogTables;
 use serde_json::json;
 use tokio::time::sleep;
@@ -23,7 +23,8 @@ const LONG: Duration = Duration::from_secs(3);
 /// New messages go to new shards at once. Those are read when the old ones are read to their end, and every transaction that was
 /// writing has ended, so that the order of each key stays: raise it when the backlog is small. Up to as many relays as there are
 /// shards share the work. Each shard takes a connection of the relay that reads it, up to `database.log.max_readers` of one relay;
-/// shards beyond that take turns. Shards of earlier generations stay and are read, too, for what failed there and waits. More shards than the server has connections left are refused. The number can only be raised.
+/// shards beyond that take turns. Shards of earlier generations stay and are read, too, for what failed there and waits. More new ones
+/// than the server has connections left for, beside those that nobody reads at present, are refused. The number can only be raised.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Shards {
@@ -54,7 +55,7 @@ impl Shards {
         };
         let tables = tables(&store)?;
         if !self.force {
-            self.check_connections(tables).await?;
+            self.check_connections(tables, &store.shards().await?).await?;
             check_writers(tables).await?;
         }
         let generation = tables.raise_shards(self.number).await?;
@@ -83,16 +84,25 @@ impl Shards {
     }
 
     /// Shards that have to wait for a connection are read in turn, and the number cannot be lowered again.
-    async fn check_connections(&self, tables: &LogTables) -> anyhow::Result<()> {
+    async fn check_connections(&self, tables: &LogTables, there: &[ShardStatus]) -> anyhow::Result<()> {
+        let newest = there.iter().map(|shard| shard.generation).max();
+        let newest = there.iter().filter(|shard| Some(shard.generation) == newest);
+        // As many make no new ones, and fewer are refused by the log.
+        if newest.count() >= self.number as usize {
+            return Ok(());
+        }
         let connections = tables.connections().await?;
+        // The shards of all generations are read.
+        let unread = there.iter().filter(|shard| shard.process.is_none()).count();
         // One more, by which their relay is known to be there.
-        let needed = u64::from(self.number) + 1;
+        let needed = u64::from(self.number) + unread as u64 + 1;
         if needed <= connections.free {
             return Ok(());
         }
         bail!(
-            "{} shards take up to {needed} connections, and {} are left: {} of {} are in use, by {}; ask for fewer shards, raise \
-             that limit, or use --force if they may take turns, for the number cannot be lowered again",
+            "{} new shards, and {unread} that are there and have none, take up to {needed} connections, and {} are left: {} of {} \
+             are in use, by {}; ask for fewer shards, raise that limit, or use --force if they may take turns, for the number \
+             cannot be lowered again",
             self.number,
             connections.free,
             connections.in_use,

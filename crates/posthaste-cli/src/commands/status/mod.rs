@@ -313,9 +313,7 @@ fn circuit(relay: &RelayRecord) -> String {
     let given = relay.circuit_reason.as_deref();
     let reason = given.unwrap_or("the broker is unavailable");
     match (relay.circuit, given) {
-        (CircuitState::Closed, Some(unavailable)) => {
-            format!("circuit closed since {since}, but unavailable: {unavailable}")
-        }
+        (CircuitState::Closed, Some(trouble)) => format!("circuit closed since {since}, but {trouble}"),
         (CircuitState::Closed, None) => format!("circuit closed since {since}"),
         (CircuitState::HalfOpen, _) => {
             format!("circuit half-open since {since}, trying the broker again after: {reason}")
