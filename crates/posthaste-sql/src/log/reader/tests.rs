@@ -782,6 +782,38 @@ fn what_waits_for_long_makes_room_for_others_but_for_verdicts_that_were_refused(
     assert_eq!((reader.window.len(), reader.position()), (2, 0));
 }
 
+/// Whoever had it in his hands had seen it.
+#[test]
+fn a_number_without_a_row_has_killed_nobody() {
+    let (now, token) = (Instant::now(), LeaseToken::new());
+    let state: ReaderState = "10;3-3,5-5,7-7".parse().unwrap();
+    let handed_out: HandedOut = "20;".parse().unwrap();
+    let mut reader = LogReader::resume(&state, Proof::Required).suspecting(handed_out.suspects(&state));
+    let is_suspected = |reader: &LogReader| [3, 5, 7].map(|id| reader.suspects.crashes(id) > 0);
+    assert_eq!(is_suspected(&reader), [true, true, true]);
+    let open = Holder {
+        name: "open".to_owned(),
+        prepared: false,
+    };
+    let mut seen = rows(&[(5, "a")]);
+    (seen.complete_to, seen.holders) = (5, BTreeSet::from([open.clone()]));
+    reader.read(&reader.plan(now, 9), &seen, token, true);
+    assert_eq!(
+        is_suspected(&reader),
+        [false, true, true],
+        "7 was not looked at, and 5 is there"
+    );
+    let mut seen = rows(&[(11, "b"), (14, "c")]);
+    seen.holders = BTreeSet::from([open]);
+    reader.read(&reader.plan(now, 9), &seen, token, true);
+    for id in [5, 11, 14] {
+        reader.window.settle(id);
+    }
+    reader.handed_out(14);
+    assert!(reader.suspects.is_empty(), "{:?}", reader.suspects);
+    assert_eq!(reader.gaps().open(), 4, "3, 7, 12 and 13 may come yet");
+}
+
 /// A reader that reads on is left alone, and so is a table whose order is that in which it is written.
 #[test]
 fn rows_that_wait_stay_where_a_reader_makes_progress_or_their_order_would_be_lost() {
