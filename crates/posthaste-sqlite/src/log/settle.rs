@@ -86,6 +86,8 @@ fn was_tried(change: &RowChange) -> bool {
     change.delivered || change.attempts > 0 || change.status == Some(StatusLabel::Dead)
 }
 
+const BEHIND_REFUSED: &str = "one before it in its lane was refused";
+
 /// What a reader says of the rows that it hands out.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Handing {
@@ -181,8 +183,14 @@ impl Inner {
         let mut stopped: HashSet<Lane> = HashSet::new();
         let mut batches = vec![all];
         while let Some(mut batch) = batches.pop() {
-            // What stands behind one that was refused is not written before it.
-            batch.retain(|verdict| session.lane_of(verdict).is_none_or(|lane| !stopped.contains(lane)));
+            // What stands behind one that was refused is not written before it. What was not tried goes on waiting with it.
+            let is_stopped =
+                |verdict: &mut Unwritten| session.lane_of(verdict).is_some_and(|lane| stopped.contains(lane));
+            let behind = batch.extract_if(.., is_stopped);
+            let waiting = behind.filter(|verdict| verdict.failure().is_some_and(Failure::only_waits));
+            written
+                .refused
+                .extend(waiting.map(|verdict| (verdict, BEHIND_REFUSED.to_owned())));
             if batch.is_empty() {
                 continue;
             }
@@ -377,13 +385,12 @@ impl Session {
     /// Verdicts of the call that is asking are the caller's again, and their rows come again for them. Others, whose
     /// caller was told that they are remembered, are, and are named the first time only.
     fn refuse(&mut self, refused: Vec<(Unwritten, String)>, now: Instant) {
-        let mut told = false;
         for (verdict, error) in refused {
             match verdict {
                 Unwritten::Failed(failure) => {
                     let (row, window) = (failure.id, &mut self.reader.window);
-                    if window.keep_waiting(&failure, now) {
-                        if !std::mem::replace(&mut told, true) {
+                    if failure.only_waits() {
+                        if window.keep_waiting(&failure, now) {
                             say_refused(row, &error);
                         }
                     } else if let Some(id) = self.asking.rows.get(&row) {
