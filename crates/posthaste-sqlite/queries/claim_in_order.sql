@@ -10,7 +10,7 @@ seen as (
     select * from (
         select
             "@o.id" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
-            octet_length("@o.payload") as bytes, 1 as pending, 0 as live, 0 as expired,
+            coalesce(octet_length("@o.payload"), 0) as bytes, 1 as pending, 0 as live, 0 as expired,
             coalesce("@o.attempts", 0) < /*put o.max_attempts*/
                 and "@o.id" not in (select /*as id*/ value /*end*/ from json_each(?16))
                 /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= (select now from clock), 1) /*end*/ as due,
@@ -25,7 +25,7 @@ seen as (
     )
     union all
     select
-        "@o.id", "@o.topic:text", "@o.ordering_key:text", "@o.order", octet_length("@o.payload"), 0,
+        "@o.id", "@o.topic:text", "@o.ordering_key:text", "@o.order", coalesce(octet_length("@o.payload"), 0), 0,
         /*if locked_until*/ coalesce("@o.locked_until:time", 0) >= (select now from clock) /*else*/ 1 /*end*/,
         coalesce(/*if locked_until*/ coalesce("@o.locked_until:time", 0) < (select now from clock) /*else*/ 0 /*end*/
             and coalesce("@o.attempts", 0) < /*put o.max_attempts*/

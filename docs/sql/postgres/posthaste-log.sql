@@ -304,8 +304,8 @@ holders as materialized (
 ),
 measured as (
     select *, row_number() over by_id as place, count(*) over () as seen,
-        sum(octet_length(payload)) over by_id - octet_length(payload) as bytes_before
-    from found
+        sum(bytes) over by_id - bytes as bytes_before
+    from (select *, coalesce(octet_length(payload), 0) as bytes from found) f
     window by_id as (order by id)
 )
 select m.*,
@@ -322,7 +322,7 @@ select m.*,
     case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared,
     current_setting('posthaste.reader', true) as reader
 from holders h
-left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
+left join measured m on m.bytes_before = 0 or m.bytes_before + m.bytes <= $4::bigint
 order by m.id;
 
 -- read_tail

@@ -284,7 +284,7 @@ seen as (
     select * from (
         select
             o."id" as id, null as topic, null as ordering_key, o."id" as order_0,
-            octet_length(o."payload") as bytes, 1 as pending, 0 as live, 0 as expired,
+            coalesce(octet_length(o."payload"), 0) as bytes, 1 as pending, 0 as live, 0 as expired,
             coalesce(o."retry_count", 0) < coalesce(o."max_retries" + 1, ?2)
                 and o."id" not in (select iif(cast(cast(value as integer) as text) = value, cast(value as integer), null) from json_each(?16))
                 and coalesce(cast(round(unixepoch(o."next_retry_at", '-00:00', 'subsec') * 1000) as integer) <= (select now from clock), 1) as due,
@@ -298,7 +298,7 @@ seen as (
     )
     union all
     select
-        o."id", null, null, o."id", octet_length(o."payload"), 0,
+        o."id", null, null, o."id", coalesce(octet_length(o."payload"), 0), 0,
         1,
         coalesce(0
             and coalesce(o."retry_count", 0) < coalesce(o."max_retries" + 1, ?2)

@@ -349,7 +349,7 @@ seen as (
     select * from (
         select
             o."id" as id, cast(o."topic" as text) as topic, null as ordering_key, o."created_at" as order_0, o."id" as order_1,
-            octet_length(o."payload") as bytes, 1 as pending, 0 as live, 0 as expired,
+            coalesce(octet_length(o."payload"), 0) as bytes, 1 as pending, 0 as live, 0 as expired,
             coalesce(o."attempts", 0) < ?2
                 and o."id" not in (select value from json_each(?16))
                 and coalesce(cast(round(unixepoch(o."next_attempt_at", 'subsec') * 1000) as integer) <= (select now from clock), 1) as due,
@@ -365,7 +365,7 @@ and (?4 is null or o."tenant_id" = ?4)
     )
     union all
     select
-        o."id", cast(o."topic" as text), null, o."created_at", o."id", octet_length(o."payload"), 0,
+        o."id", cast(o."topic" as text), null, o."created_at", o."id", coalesce(octet_length(o."payload"), 0), 0,
         coalesce(cast(round(unixepoch(o."locked_until", 'subsec') * 1000) as integer), 0) >= (select now from clock),
         coalesce(coalesce(cast(round(unixepoch(o."locked_until", 'subsec') * 1000) as integer), 0) < (select now from clock)
             and coalesce(o."attempts", 0) < ?2

@@ -61,6 +61,7 @@ impl Reader {
         if session.is_alone() {
             return Ok(Claim::default());
         }
+        session.retry_looks.end_unfinished(now);
         let retry_due = session.retry_looks.are_due(now) && !waits_to_be_alone;
         let suspects_due = session.suspected.are_due(now) && retry_due;
         // Failed rows first, but not twice in a row: neither lane may starve the other.

@@ -52,10 +52,13 @@ impl LogError {
 
     /// Whether the database understood a write and would refuse it again: a constraint, a trigger, a length, a right.
     pub(super) fn is_refusal(&self) -> bool {
-        let code = self.sqlstate();
-        let cancelled = code.as_deref() == Some("57014");
         let passes = |code: &str| by_sqlstate(code).0.is_transient();
-        !self.ends_connection() && !cancelled && code.is_some_and(|code| !passes(&code))
+        !self.ends_connection() && !self.is_cancelled() && self.sqlstate().is_some_and(|code| !passes(&code))
+    }
+
+    /// Whether the statement was cancelled, as by `statement_timeout`.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.sqlstate().is_some_and(|code| code == "57014")
     }
 
     /// Whether another transaction's lock was in the way. So it may be if the statement was cancelled, but that may be

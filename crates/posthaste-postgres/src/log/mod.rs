@@ -25,6 +25,7 @@ mod listing;
 mod load;
 mod migrate;
 mod own_row;
+mod parking;
 mod read_ahead;
 mod reader;
 mod reader_lock;

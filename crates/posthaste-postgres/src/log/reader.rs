@@ -216,7 +216,7 @@ impl Reader {
     }
 
     /// Gives up what was tried often enough. Through the reader's lock: a relay that does not read must not give up what the
-    /// reader is trying.
+    /// reader is trying. Nothing waits any more for what was suspected of having killed an earlier one.
     pub(super) async fn sweep(&self, allowed: u32) -> LogResult<Vec<MessageId>> {
         let mut lock = self.lock.lock().await;
         let Some(session) = self.keep_lock(&mut lock).await? else {
@@ -229,12 +229,16 @@ impl Reader {
             let rows = of_shard(query, self.shard.as_ref())
                 .fetch_all(session.connection()?)
                 .await?;
-            let ids = rows.iter().map(|row| Ok(failed_id(row.try_get("id")?)));
-            Ok(ids.collect::<sqlx::Result<_>>()?)
+            let numbers = rows.iter().map(|row| row.try_get("id"));
+            Ok(numbers.collect::<sqlx::Result<_>>()?)
         };
-        let given_up: LogResult<Vec<MessageId>> = given_up.await;
+        let given_up: LogResult<Vec<i64>> = given_up.await;
         session.end_use(&given_up);
-        given_up
+        let given_up = given_up?;
+        for number in &given_up {
+            session.suspected.forget(*number);
+        }
+        Ok(given_up.into_iter().map(failed_id).collect())
     }
 
     /// The next claim looks at failed rows, too.

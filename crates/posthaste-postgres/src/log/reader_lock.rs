@@ -236,6 +236,7 @@ impl Reader {
             leases: HashMap::new(),
             retry_looks: RetryLooks::new(now),
             fresh_first: false,
+            is_parking: false,
             compared_at: now,
             late: LateRows::default(),
             stored,

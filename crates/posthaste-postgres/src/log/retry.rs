@@ -1,7 +1,7 @@
 //! Hands out failed rows that are due, and apart from them those that may have killed an earlier reader.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{EXHAUSTED, Verdict};
@@ -34,9 +34,9 @@ impl Reader {
         request: &ClaimRequest,
         now: Instant,
     ) -> LogResult<Vec<ClaimedMessage>> {
-        let (suspects_too, asked) = (false, Instant::now());
-        let due = self.due_rows(session, request, suspects_too, now).await?;
-        let (took, found) = (asked.elapsed(), due.len());
+        let suspects_too = false;
+        let (due, took) = self.look_for_due(session, request, suspects_too, now).await?;
+        let found = due.len();
         let messages = self.hand_out_failed(session, request, due, now).await?;
         session.fresh_first = !messages.is_empty();
         let has_more = found > messages.len() || found >= self.retries_together(request) as usize;
@@ -58,8 +58,8 @@ impl Reader {
         if session.suspected.is_empty() {
             return Ok(claim);
         }
-        let suspects_too = true;
-        let mut due = self.due_rows(session, request, suspects_too, now).await?;
+        let (suspects_too, fresh_first) = (true, session.fresh_first);
+        let (mut due, _) = self.look_for_due(session, request, suspects_too, now).await?;
         due.retain(|row| session.suspected.contains(row.number));
         let allowed = self.retries_allowed(request);
         let exhausted = |row: &DueRow| session.suspected.is_exhausted(row.number, row.counted, allowed);
@@ -69,11 +69,11 @@ impl Reader {
         }
         let group = session.suspected.group(due.iter().map(|row| row.number), request.limit);
         due.truncate(group);
-        if due.is_empty() {
-            return Ok(claim);
-        }
-        if others + session.in_flight() > 0 {
-            session.guard.retries_wait_to_be_alone = true;
+        session.retry_looks.end();
+        let is_beside_others = others + session.in_flight() > 0;
+        if due.is_empty() || is_beside_others {
+            session.fresh_first = fresh_first;
+            session.guard.retries_wait_to_be_alone = !due.is_empty();
             return Ok(claim);
         }
         for row in &mut due {
@@ -81,11 +81,31 @@ impl Reader {
             row.claimed.attempts = row.claimed.attempts.saturating_add(crashes);
         }
         session.suspected.tried(now);
-        session.fresh_first = true;
         session.retry_looks.soon(now);
         claim.messages = self.hand_out_failed(session, request, due, now).await?;
         claim.reclaimed = true;
         Ok(claim)
+    }
+
+    /// Failed rows that are due, and how long it took to find them. Until the claim knows better it was a long look, after which it is
+    /// the turn of fresh rows: one that fails, or is cut short, would be the first thing in every claim.
+    async fn look_for_due(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        suspects_too: bool,
+        now: Instant,
+    ) -> LogResult<(Vec<DueRow>, Duration)> {
+        let (asked, interval) = (Instant::now(), self.options.retry_interval);
+        session.fresh_first = true;
+        session.retry_looks.begin(now, interval);
+        let due = self.due_rows(session, request, suspects_too, now).await;
+        let took = asked.elapsed();
+        if due.is_err() {
+            let has_more = false;
+            session.retry_looks.looked(now, took, interval, has_more);
+        }
+        Ok((due?, took))
     }
 
     /// Failed rows that are due, in their order.

@@ -53,6 +53,8 @@ pub(super) struct Session {
     pub(super) retry_looks: RetryLooks,
     /// The last claim was of failed rows, so the next one is of fresh ones first.
     pub(super) fresh_first: bool,
+    /// Rows that only wait are being written. If the next write of such rows finds this, that one was cut short.
+    pub(super) is_parking: bool,
     /// When the sequence was last compared with what was read.
     pub(super) compared_at: Instant,
     /// Rows that came after their ids were closed.

@@ -3,7 +3,7 @@
 //! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
 //! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the database refuses
 //! stops its lane, and is tried again ever more rarely until the cause is removed. A row that another transaction
-//! has locked keeps no others waiting.
+//! has locked keeps no others waiting. Rows that were not tried are a matter of [`super::parking`].
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -18,14 +18,12 @@ use posthaste_sql::{RowChange, TableMap};
 use sqlx::Row;
 
 use super::error::{LogError, LogResult};
+use super::parking::{keep_behind, pieces};
 use super::rows::{failed_id, failed_number};
 use super::session::Session;
 use super::{Reader, of_segments};
 use crate::rows::millis;
 use crate::table_locks::find_table_lock;
-
-/// After so many refusals of rows that only wait, none of the others is tried alone: all of them can go on waiting in memory.
-const MAX_REFUSALS_OF_WAITING: u32 = 32;
 
 impl Session {
     /// Takes verdicts into memory; returns the ids that were not held.
@@ -126,34 +124,27 @@ impl Reader {
         }
         let asking: HashSet<MessageId> = asking.iter().map(|settlement| settlement.id).collect();
         let mut unwritten = self.flush_retried(session, &asking, now).await?;
-        let refused = self.flush_failures(session, &asking, now).await?;
+        let (waiting, failed) = self.part_failures(&session.reader.window, now);
+        let refused = self.flush_failures(session, &failed, &asking, now).await?;
+        unwritten.refused.extend(refused);
+        let refused = self.flush_waiting(session, &waiting, now).await?;
         unwritten.refused.extend(refused);
         Ok(unwritten)
     }
 
+    /// Writes rows that were tried and failed, and with them those that have to be written in order with these.
     async fn flush_failures(
         &self,
         session: &mut Session,
+        failures: &[Failure],
         asking: &HashSet<MessageId>,
         now: Instant,
     ) -> LogResult<Vec<RefusedVerdict>> {
         let mut refused = Vec::new();
         let mut stopped: HashSet<Lane> = HashSet::new();
-        // What only waits can go on waiting here, so there is no long search for the one that is refused.
-        let (waiting, failed): (Vec<_>, Vec<_>) = session
-            .reader
-            .window
-            .failures(now)
-            .into_iter()
-            .partition(|failure| self.is_native() && failure.only_waits());
-        let mut batches = vec![waiting, failed];
-        let (mut refusals_of_waiting, mut told) = (0_u32, false);
+        let mut batches = pieces(failures);
         while let Some(mut batch) = batches.pop() {
-            // What stands behind one that was refused is not written before it.
-            batch.retain(|failure| {
-                let lane = session.reader.window.lane(failure.id);
-                lane.is_none_or(|lane| !stopped.contains(lane))
-            });
+            keep_behind(&mut session.reader.window, &mut batch, &stopped, now);
             if batch.is_empty() {
                 continue;
             }
@@ -169,46 +160,28 @@ impl Reader {
                     }
                 }
                 Err(error) if !error.is_refusal() && !error.is_contention() => return Err(error),
-                Err(error) if locked => {
-                    let error = StoreError::from(error).to_string();
-                    for failure in &batch {
-                        let window = &mut session.reader.window;
-                        stopped.extend(window.lane(failure.id).cloned());
-                        let is_news = if window.keep_waiting(failure, now) {
-                            !std::mem::replace(&mut told, true)
-                        } else {
-                            window.refuse_failure(failure.id, now)
-                        };
-                        if is_news {
-                            say_locked(failure.id, &error);
-                        }
-                    }
-                }
-                Err(error)
-                    if batch.len() == 1
-                        || error.concerns_all_rows()
-                        || refusals_of_waiting > MAX_REFUSALS_OF_WAITING =>
-                {
+                Err(error) if locked || batch.len() == 1 || error.concerns_all_rows() => {
                     let error = StoreError::from(error).to_string();
                     for failure in &batch {
                         let window = &mut session.reader.window;
                         stopped.extend(window.lane(failure.id).cloned());
                         let id = MessageId::from(failure.id);
-                        if window.keep_waiting(failure, now) {
-                            refusals_of_waiting += 1;
-                            if !std::mem::replace(&mut told, true) {
-                                refused.push(refusal(id, &error));
-                            }
-                        } else if asking.contains(&id) {
+                        let is_news = if asking.contains(&id) && !locked {
                             window.refuse_verdict(failure.id, now);
-                            refused.push(refusal(id, &error));
-                        } else if window.refuse_failure(failure.id, now) {
+                            true
+                        } else if failure.only_waits() {
+                            window.keep_waiting(failure, now)
+                        } else {
+                            window.refuse_failure(failure.id, now)
+                        };
+                        if is_news && locked {
+                            say_locked(failure.id, &error);
+                        } else if is_news {
                             refused.push(refusal(id, &error));
                         }
                     }
                 }
                 Err(_) => {
-                    refusals_of_waiting += u32::from(batch.iter().all(Failure::only_waits));
                     let rest = batch.split_off(batch.len() / 2);
                     // The last is taken first.
                     batches.push(rest);
@@ -370,7 +343,7 @@ impl Reader {
     }
 }
 
-fn say_locked(row: i64, error: &str) {
+pub(super) fn say_locked(row: i64, error: &str) {
     tracing::warn!(
         row,
         error,
@@ -379,7 +352,7 @@ fn say_locked(row: i64, error: &str) {
     );
 }
 
-fn refusal(id: MessageId, error: &str) -> RefusedVerdict {
+pub(super) fn refusal(id: MessageId, error: &str) -> RefusedVerdict {
     RefusedVerdict {
         id,
         error: StoreError {

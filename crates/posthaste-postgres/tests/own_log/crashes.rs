@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{Claim, ClaimedMessage};
+use posthaste_core::store::{Claim, ClaimedMessage, Scope};
 use posthaste_core::{Message, RelayStore};
 
 use crate::fixture::{Log, numbered, payloads, request};
@@ -337,6 +337,30 @@ async fn a_suspect_that_was_not_tried_keeps_its_attempts_and_one_that_was_is_as_
     let (_, claimed) = claim_once_free(&log, 100).await;
     assert_eq!((claimed.messages[0].attempts, claimed.reclaimed), (3, false));
     assert_eq!(log.count("select attempts::bigint from log_failed").await, 2);
+}
+
+/// It used all of its attempts under a limit that is lower by now.
+#[tokio::test]
+async fn what_stands_behind_a_suspect_that_is_given_up_goes() {
+    let log = Log::fresh().await;
+    let message = |payload: &str, key: &str| Message::new("orders", payload).key(key);
+    log.enqueue(vec![message("killer", "k"), message("next", "k")]).await;
+    let (token, claimed) = claim_once_free(&log, 1).await;
+    assert_eq!(payloads(&claimed.messages), ["killer"]);
+    let (delay, error) = (Duration::ZERO, "no".to_owned());
+    log.settle(token, claimed.messages[0].message.id, Verdict::Retry { delay, error })
+        .await;
+    let (_, claimed) = claim_once_free(&log, 1).await;
+    assert_eq!(payloads(&claimed.messages), ["killer"]);
+    let log = log.after_a_crash();
+    log.enqueue(vec![message("other", "o")]).await;
+    let (token, claimed) = claim_once_free(&log, 100).await;
+    assert_eq!(payloads(&claimed.messages), ["other"], "suspects go later, and alone");
+    let given_up = log.store.sweep(&Scope::default(), 1).await.unwrap();
+    assert_eq!((given_up.len(), dead(&log).await), (1, vec![("killer".to_owned(), 1)]));
+    deliver(&log, token, &claimed.messages).await;
+    let (_, claimed) = claim_once_free(&log, 100).await;
+    assert_eq!(payloads(&claimed.messages), ["next"]);
 }
 
 /// The reach covers many rows, so most claims write nothing.

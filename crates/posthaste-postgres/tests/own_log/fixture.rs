@@ -55,6 +55,17 @@ impl Log {
         Self { store, pool }
     }
 
+    /// The same for a role whose statements may take no longer than this.
+    pub(crate) async fn with_statement_timeout(&self, limit: &str) -> Self {
+        let address = (*self.pool.connect_options()).clone();
+        let pool = PgPoolOptions::new()
+            .max_connections(4)
+            .connect_with(address.options([("statement_timeout", limit)]))
+            .await
+            .unwrap();
+        Self::over(pool, self.store.map().clone())
+    }
+
     /// The relay that read is gone without a word, and another one is there.
     pub(crate) fn after_a_crash(self) -> Self {
         Self::over(self.pool.clone(), self.store.map().clone())

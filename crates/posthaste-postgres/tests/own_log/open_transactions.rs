@@ -7,7 +7,7 @@ use posthaste_core::{Message, OutboxOptions};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::watch;
 
-use crate::fixture::{Log, numbered};
+use crate::fixture::{Log, numbered, payloads};
 use crate::read_ahead::Arrived;
 
 const ROWS: usize = 40_000;
@@ -89,6 +89,40 @@ async fn transactions_that_end_while_a_backlog_is_read_come_whole_and_in_order()
         committer.await.unwrap();
     }
     assert!(log.claim(500).await.is_empty());
+}
+
+/// What it has not committed was in nobody's hands when the relay died: it is suspected of nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_read_ahead_beside_a_transaction_that_was_open_when_a_relay_died() {
+    let log = Log::fresh().await;
+    let mut open = log.connect().await;
+    log.enqueue_in(&mut open, 500_000, "open").await;
+    log.enqueue_backlog_from(0, 100).await;
+    assert_eq!(log.claim(50).await.len(), 50);
+    let log = log.after_a_crash();
+    let mut arrived = Arrived::default();
+    while arrived.all.len() < 100 {
+        let token = LeaseToken::new();
+        let claimed = log.claim_as(token, 100).await;
+        arrived.note(&claimed);
+        log.settle_all(token, &claimed).await;
+    }
+    log.enqueue_backlog_from(100, 40_000).await;
+    let mut most_ahead = 0;
+    while arrived.all.len() < 40_000 {
+        let token = LeaseToken::new();
+        let claimed = log.claim_as(token, 500).await;
+        arrived.note(&claimed);
+        log.settle_all(token, &claimed).await;
+        most_ahead = most_ahead.max(log.ahead().await);
+    }
+    assert_eq!(most_ahead, 1);
+    sqlx::query("commit").execute(&mut open).await.unwrap();
+    let mut late = Vec::new();
+    while late.is_empty() {
+        late = log.claim(500).await;
+    }
+    assert_eq!(payloads(&late), ["500000"]);
 }
 
 /// What comes into a gap stands behind a failure of its key, though that was not there when rows above it were read.

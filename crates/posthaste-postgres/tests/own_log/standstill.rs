@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::{Message, RelayStore};
+use tokio::time::timeout;
 
-use crate::fixture::{Log, payloads};
+use crate::fixture::{Log, payloads, request};
 
 /// More than a reader keeps in memory.
 const MANY: usize = 12_000;
@@ -114,12 +115,9 @@ async fn messages_of_an_unavailable_receiver_do_not_keep_others_waiting() {
     assert_eq!(attempts, 0, "nothing was tried");
 }
 
-/// Those that cannot wait there are not stranded: they wait in memory, as before.
-#[tokio::test]
-async fn what_waits_is_delivered_though_the_table_of_failures_takes_nothing() {
-    let log = Log::fresh().await;
-    log.enqueue_many(|n| Message::new("unavailable", n.to_string())).await;
-    let postponed = |claimed: &ClaimedMessage, token| Settlement {
+/// Postpones all of these for half a minute.
+async fn postpone(log: &Log, token: LeaseToken, claimed: &[ClaimedMessage]) {
+    let postponed = |claimed: &ClaimedMessage| Settlement {
         id: claimed.message.id,
         token,
         verdict: Verdict::Postponed {
@@ -129,6 +127,21 @@ async fn what_waits_is_delivered_though_the_table_of_failures_takes_nothing() {
         version: None,
         without_letter: false,
     };
+    let settlements: Vec<_> = claimed.iter().map(postponed).collect();
+    log.store.settle(&settlements).await.unwrap();
+}
+
+/// Those that cannot wait there are not stranded: they wait in memory, as before. Without keys, or with so many.
+async fn what_waits_is_delivered_though_the_table_takes_nothing(keys: Option<usize>) {
+    let log = Log::fresh().await;
+    log.enqueue_many(|n| {
+        let message = Message::new("unavailable", n.to_string());
+        match keys {
+            Some(keys) => message.key(format!("k{}", n % keys)),
+            None => message,
+        }
+    })
+    .await;
     log.run(
         "create function refuse() returns trigger language plpgsql as $$ begin raise exception 'nothing today'; end $$;
          create trigger refuse before insert on log_failed for each row execute function refuse()",
@@ -137,20 +150,104 @@ async fn what_waits_is_delivered_though_the_table_of_failures_takes_nothing() {
     for _ in 0..30 {
         let token = LeaseToken::new();
         let claimed = log.claim_as(token, 1_000).await;
-        let settlements: Vec<_> = claimed.iter().map(|claimed| postponed(claimed, token)).collect();
-        log.store.settle(&settlements).await.unwrap();
+        postpone(&log, token, &claimed).await;
         log.store.pass_time(Duration::from_secs(1));
     }
     // The receiver is back.
     let begun = Instant::now();
-    let mut arrived = 0;
-    while arrived < MANY {
+    let mut arrived: Vec<usize> = Vec::new();
+    while arrived.len() < MANY {
         let token = LeaseToken::new();
         let claimed = log.claim_as(token, 1_000).await;
         log.settle_all(token, &claimed).await;
-        arrived += claimed.len();
+        arrived.extend(
+            payloads(&claimed)
+                .iter()
+                .map(|payload| payload.parse::<usize>().unwrap()),
+        );
         log.store.pass_time(Duration::from_secs(1));
-        assert!(begun.elapsed() < Duration::from_mins(1), "{arrived} of {MANY} came");
+        assert!(
+            begun.elapsed() < Duration::from_mins(1),
+            "{} of {MANY} came",
+            arrived.len()
+        );
     }
-    assert_eq!(arrived, MANY);
+    assert_eq!(arrived.len(), MANY);
+    let Some(keys) = keys else { return };
+    for key in 0..keys {
+        let of_key = arrived.iter().filter(|number| *number % keys == key);
+        assert!(of_key.is_sorted(), "in the order of their keys");
+    }
+}
+
+#[tokio::test]
+async fn what_waits_is_delivered_though_the_table_of_failures_takes_nothing() {
+    what_waits_is_delivered_though_the_table_takes_nothing(None).await;
+}
+
+#[tokio::test]
+async fn what_waits_with_one_key_is_delivered_though_the_table_of_failures_takes_nothing() {
+    what_waits_is_delivered_though_the_table_takes_nothing(Some(1)).await;
+}
+
+#[tokio::test]
+async fn what_waits_with_few_keys_is_delivered_though_the_table_of_failures_takes_nothing() {
+    what_waits_is_delivered_though_the_table_takes_nothing(Some(10)).await;
+}
+
+impl Log {
+    /// Each row that is written to the table of failures takes so long.
+    async fn slow_down(&self, seconds: &str) {
+        self.run(&format!(
+            "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep({seconds}); return new; end $$;
+             create trigger slow before insert on log_failed for each row execute function slow()"
+        ))
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn what_takes_longer_to_write_than_a_statement_may_is_written_piece_by_piece() {
+    let log = Log::fresh().await;
+    log.enqueue_many(|n| Message::new("slow", n.to_string()).key("one"))
+        .await;
+    log.enqueue(vec![Message::new("quick", "0").key("another")]).await;
+    log.slow_down("0.001").await;
+    let limited = log.with_statement_timeout("2s").await;
+    let in_flight = limited.claim(100).await;
+    assert_eq!(in_flight.len(), 100);
+    limited
+        .wait_for("quick", async |_, _, others| {
+            assert!(others.is_empty(), "they wait for those in flight");
+        })
+        .await;
+}
+
+/// Not even a piece of them is written within the time limit of a call.
+#[tokio::test]
+async fn what_is_never_written_in_time_goes_on_waiting_in_memory() {
+    const LIMIT: Duration = Duration::from_millis(500);
+    let log = Log::fresh().await;
+    log.enqueue_many(|n| Message::new("slow", n.to_string()).key("one"))
+        .await;
+    log.slow_down("0.02").await;
+    let (begun, mut delivered) = (Instant::now(), 0);
+    let (mut token, mut in_flight) = (LeaseToken::new(), Vec::new());
+    while delivered < 300 {
+        // Its receiver is so slow that all others stand still.
+        log.store.pass_time(Duration::from_secs(6));
+        let next = LeaseToken::new();
+        let claim = timeout(LIMIT, log.store.claim(&request(next, 100))).await;
+        let claimed = claim.map_or_else(|_| Vec::new(), |claim| claim.unwrap().messages);
+        if claimed.is_empty() {
+            let settlement = |claimed: &ClaimedMessage| Settlement::delivered(claimed.message.id, token);
+            let settlements: Vec<_> = in_flight.iter().map(settlement).collect();
+            let settled = timeout(LIMIT, log.store.settle(&settlements)).await;
+            delivered += settled.map_or(0, |settled| settlements.len() - settled.unwrap().lost.len());
+            in_flight.clear();
+        } else {
+            (token, in_flight) = (next, claimed);
+        }
+        assert!(begun.elapsed() < Duration::from_mins(1), "{delivered} were delivered");
+    }
 }

@@ -6,6 +6,7 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{ClaimedMessage, SchemaStore};
 use posthaste_core::{Message, RelayStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+use tokio::time::timeout;
 
 use crate::beside_failures::blocking;
 use crate::fixture::{Log, payloads, request};
@@ -143,5 +144,36 @@ async fn of_thousands_of_keys_that_are_due_others_are_asked_for_where_a_message_
                 plan.join("\n")
             );
         }
+    }
+}
+
+/// What a look at all of them takes is more than a statement, or a call, is given.
+#[tokio::test]
+async fn fresh_messages_come_though_no_look_at_those_that_wait_is_ever_finished() {
+    let log = Log::fresh().await;
+    log.waiting(1_000, 200_000).await;
+    let limited = log.with_statement_timeout("200ms").await;
+    for (fresh, reader, limit) in [
+        ("by the server", &limited, Duration::from_mins(1)),
+        ("by the relay", &log, Duration::from_millis(300)),
+    ] {
+        log.enqueue(vec![Message::new("orders", fresh).key(fresh)]).await;
+        let mut failures = 0;
+        loop {
+            let token = LeaseToken::new();
+            let claim = timeout(limit, reader.store.claim(&request(token, 100))).await;
+            let claimed = claim
+                .ok()
+                .and_then(Result::ok)
+                .map_or_else(Vec::new, |claim| claim.messages);
+            if !claimed.is_empty() {
+                assert_eq!(payloads(&claimed), [fresh], "a look was finished: more have to wait");
+                reader.settle_all(token, &claimed).await;
+                break;
+            }
+            failures += 1;
+            assert!(failures < 20, "it does not come where the limit is set {fresh}");
+        }
+        reader.store.close().await.unwrap();
     }
 }

@@ -88,7 +88,14 @@ impl Gaps {
     /// tail or in a later one: if it left out those whose holders seem to be at work, it could find a transaction's second
     /// row and not its first.
     pub fn ids(&self) -> Ranges {
-        let mut all = self.left_open.clone();
+        let mut all = self.looked_at();
+        all.extend(&self.left_open);
+        all
+    }
+
+    /// Those of them that a read has looked at. In its snapshot there was no row.
+    pub(super) fn looked_at(&self) -> Ranges {
+        let mut all = Ranges::default();
         for ranges in self.by_holders.values() {
             all.extend(ranges);
         }

@@ -318,6 +318,10 @@ impl LogReader {
         self.gaps.observe(&found, read.complete_to, plan.tail, &read.holders);
         self.closed.add(&self.gaps.take_closed(), plan.now);
         self.forget_vanished(plan, &found, read.complete_to);
+        if !self.suspects.is_empty() {
+            // Whatever an earlier reader had in its hands, this one's snapshot has.
+            self.suspects.forget_all(&self.gaps.looked_at());
+        }
         if plan.tail && self.bound.is_none() && read.complete_to == i64::MAX {
             // What is not there yet was handed out by nobody.
             self.suspects.forget_above(self.gaps.hi());

@@ -16,6 +16,8 @@ const MAX_REST: Duration = Duration::from_secs(10);
 pub struct RetryLooks {
     due: Instant,
     rests_until: Instant,
+    /// When the look began that is not over, and the interval of looks.
+    begun: Option<(Instant, Duration)>,
 }
 
 impl RetryLooks {
@@ -24,6 +26,24 @@ impl RetryLooks {
         Self {
             due: now,
             rests_until: now,
+            begun: None,
+        }
+    }
+
+    /// A look begins. One that is cut short is as long as any, and would be the first thing in every claim if nothing was known of it.
+    pub fn begin(&mut self, now: Instant, interval: Duration) {
+        self.begun = Some((now, interval));
+    }
+
+    /// The look is over, and others need not rest from it.
+    pub fn end(&mut self) {
+        self.begun = None;
+    }
+
+    /// A look that is not over by now was cut short: it took all the time since.
+    pub fn end_unfinished(&mut self, now: Instant) {
+        if let Some((begun, interval)) = self.begun {
+            self.looked(begun, now.saturating_duration_since(begun), interval, false);
         }
     }
 
@@ -56,7 +76,7 @@ impl RetryLooks {
         } else {
             rest.min(MAX_REST)
         };
-        (self.due, self.rests_until) = (ended + wait, ended + rest);
+        (self.due, self.rests_until, self.begun) = (ended + wait, ended + rest, None);
     }
 }
 
@@ -102,6 +122,28 @@ mod tests {
         let took = Duration::from_secs(1);
         let (looks, ended) = after(took, INTERVAL, true);
         assert!(!looks.are_due(ended + took / 2) && looks.are_due(ended + took));
+    }
+
+    #[test]
+    fn a_look_that_was_cut_short_is_followed_by_a_rest_and_one_that_ended_is_not_taken_for_one() {
+        let (now, took) = (Instant::now(), Duration::from_millis(300));
+        let begun = || {
+            let mut looks = RetryLooks::new(now);
+            looks.begin(now, INTERVAL);
+            looks
+        };
+        let mut cut_short = begun();
+        cut_short.end_unfinished(now + took);
+        cut_short.soon(now + took);
+        assert!(!cut_short.are_due(now + took * 9) && cut_short.are_due(now + took * 10));
+        let mut ended = begun();
+        ended.end();
+        ended.end_unfinished(now + took);
+        assert!(ended.are_due(now));
+        let mut looked = begun();
+        looked.looked(now, Duration::ZERO, INTERVAL, true);
+        looked.end_unfinished(now + took);
+        assert!(looked.are_due(now));
     }
 
     #[test]

@@ -115,7 +115,12 @@ impl Suspects {
 
     /// Forgets a row.
     pub(super) fn forget(&mut self, id: i64) {
-        self.insert(0, &Ranges::of(id..=id));
+        self.forget_all(&Ranges::of(id..=id));
+    }
+
+    /// Forgets rows.
+    pub(super) fn forget_all(&mut self, ids: &Ranges) {
+        self.insert(0, ids);
         self.by_crashes.remove(&0);
     }
 

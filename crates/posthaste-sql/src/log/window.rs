@@ -93,6 +93,8 @@ struct Note {
     failure: Option<Failure>,
     /// The database refused to write what became of it.
     refused: Option<Rewrite>,
+    /// It is to be written there so that others have room, and not because it stands behind a row that is there.
+    makes_room: bool,
 }
 
 /// The rows that were read and are not settled.
@@ -106,7 +108,7 @@ pub struct Window {
     passes: u64,
     /// The table of failures has rows at their places in the log, in whatever order they are written.
     pub(super) keeps_places: bool,
-    /// When rows that only wait may be written there again, after it refused some.
+    /// When rows may be written there again to make room for others, after it did not take some.
     parking: Option<Rewrite>,
 }
 
@@ -368,6 +370,7 @@ impl Window {
                 .map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
             let parked = Failure::parked(*id);
             self.fail(Failure { delay, ..parked });
+            self.notes.entry(*id).or_default().makes_room = true;
         }
         blocked.len()
     }
@@ -389,19 +392,20 @@ impl Window {
         self.put_back(id, None);
     }
 
-    /// The database refused to write down a row that only waits behind others, where it need not be written down to keep its place:
-    /// it waits here on. Returns whether that is so.
-    pub fn keep_waiting(&mut self, failure: &Failure, now: Instant) -> bool {
-        if !self.keeps_places || !failure.only_waits() {
-            return false;
-        }
-        let rest = match self.parking {
-            Some(rest) if !rest.is_due(now) => rest,
-            before => Rewrite::after(before, now),
+    /// The database did not take a row that was not tried: it goes on waiting here, and what stands behind it in its lane too. Returns
+    /// whether this is news, which it is once until such rows are tried again to make room.
+    pub fn keep_waiting(&mut self, row: &Failure, now: Instant) -> bool {
+        let (rest, is_news) = match self.parking {
+            Some(rest) if !rest.is_due(now) => (rest, false),
+            before => (Rewrite::after(before, now), true),
         };
         self.parking = Some(rest);
-        self.put_back(failure.id, Some(rest.at.max(now + failure.delay)));
-        true
+        let makes_room = self.notes.get(&row.id).is_some_and(|note| note.makes_room);
+        let due = (!row.delay.is_zero()).then(|| now + row.delay);
+        // One that stands behind a row of that table would be found to do so at once.
+        let due = if makes_room { due } else { due.max(Some(rest.at)) };
+        self.put_back(row.id, due);
+        is_news
     }
 
     /// The table of failures takes rows that only wait.
@@ -453,7 +457,7 @@ impl Window {
         if !self.notes.is_empty()
             && let Some(note) = self.notes.get_mut(&id)
         {
-            (note.due, note.failure) = (None, None);
+            (note.due, note.failure, note.makes_room) = (None, None, false);
         }
         true
     }

@@ -346,7 +346,8 @@ impl Session {
             }
         }
         self.refuse(written.refused, now);
-        for failure in written.behind.iter().filter_map(Unwritten::failure) {
+        let behind = written.behind.iter().filter_map(Unwritten::failure);
+        for failure in behind.filter(|failure| failure.only_waits()) {
             self.reader.window.keep_waiting(failure, now);
         }
     }
@@ -354,13 +355,12 @@ impl Session {
     /// Verdicts of the call that is asking are the caller's again, and their rows come again for them. Others, whose
     /// caller was told that they are remembered, are, and are named the first time only.
     fn refuse(&mut self, refused: Vec<(Unwritten, String)>, now: Instant) {
-        let mut told = false;
         for (verdict, error) in refused {
             match verdict {
                 Unwritten::Failed(failure) => {
                     let (row, window) = (failure.id, &mut self.reader.window);
-                    if window.keep_waiting(&failure, now) {
-                        if !std::mem::replace(&mut told, true) {
+                    if failure.only_waits() {
+                        if window.keep_waiting(&failure, now) {
                             say_refused(row, &error);
                         }
                     } else if let Some(id) = self.asking.rows.get(&row) {

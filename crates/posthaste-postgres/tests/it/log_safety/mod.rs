@@ -7,6 +7,7 @@ mod failed_ids;
 mod ids;
 mod late;
 mod lines;
+mod payloads;
 mod pooler;
 mod refusals;
 mod restarts;

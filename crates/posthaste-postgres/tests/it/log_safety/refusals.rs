@@ -1,6 +1,6 @@
 //! What the database refuses to write: found at the start, or borne without sending anything again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::Verdict;
@@ -9,7 +9,7 @@ use posthaste_relay::Relay;
 use sqlx::postgres::PgPoolOptions;
 use tokio_util::sync::CancellationToken;
 
-use super::{Receiver, eventually};
+use super::{DEADLINE, Receiver, eventually};
 
 use crate::support::log::{Log, Work, dead, request, retry};
 
@@ -335,4 +335,54 @@ async fn a_log_on_a_server_that_is_read_only_is_not_read() {
     let error = store.claim(&request(10)).await.unwrap_err();
     assert_eq!(error.kind, posthaste_core::store::StoreErrorKind::ReadOnly, "{error}");
     assert_eq!(Work::claim(&log.store(), &request(10)).await.events().len(), 1);
+}
+
+/// More of them than the reader keeps in memory, and none that was tried: they can go on waiting there.
+#[tokio::test]
+async fn events_that_wait_and_are_not_taken_by_the_table_of_failures_are_delivered_in_order() {
+    const EVENTS: usize = 12_000;
+    for keys in [EVENTS, 10] {
+        let log = Log::fresh(4).await;
+        log.pool_run(&format!(
+            "insert into outbox (event_id, event_type, source, aggregate_type, aggregate_id, payload)
+             select gen_random_uuid()::text, 'loopers.order.created.v1', 'commerce-api', 'Order', (n % {keys})::text, '{{}}'
+             from generate_series(1, {EVENTS}) n"
+        ))
+        .await;
+        let store = log.store();
+        log.run(
+            "create function forbid() returns trigger language plpgsql as $$ begin raise exception 'nothing today'; end $$;
+             create trigger forbid before insert on outbox_failed for each row execute function forbid()",
+        )
+        .await;
+        let begun = Instant::now();
+        for _ in 0..30 {
+            let work = Work::claim(&store, &request(1_000)).await;
+            let postponed = |place| {
+                let (delay, error) = (Duration::from_secs(30), "unavailable".to_owned());
+                (place, Verdict::Postponed { delay, error })
+            };
+            let postponed: Vec<_> = (0..work.events().len()).map(postponed).collect();
+            assert_eq!(work.settle(&store, &postponed).await, []);
+            store.pass_time(Duration::from_secs(1));
+        }
+        // The receiver is back.
+        let mut arrived = Vec::new();
+        while arrived.len() < EVENTS {
+            let work = Work::claim(&store, &request(1_000)).await;
+            arrived.extend(work.claim.messages.iter().map(|claimed| claimed.sequence.unwrap()));
+            assert_eq!(work.settle(&store, &[]).await, []);
+            store.pass_time(Duration::from_secs(1));
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "{} of {EVENTS} with {keys} keys came",
+                arrived.len()
+            );
+        }
+        let keys = i64::try_from(keys).unwrap();
+        for key in 0..keys.min(10) {
+            let of_key = arrived.iter().filter(|number| *number % keys == key);
+            assert!(of_key.is_sorted(), "in the order of their keys");
+        }
+    }
 }

@@ -782,6 +782,85 @@ fn what_waits_for_long_makes_room_for_others_but_for_verdicts_that_were_refused(
     assert_eq!((reader.window.len(), reader.position()), (2, 0));
 }
 
+/// A lane that may go goes, however long the table of failures takes nothing.
+#[test]
+fn what_could_not_be_written_to_make_room_goes_when_it_may_and_is_not_written_again_for_a_while() {
+    let (begun, token) = (Instant::now(), LeaseToken::new());
+    let mut reader = LogReader::after(0, Proof::Required).keeping_places();
+    let many = i64::try_from(LOOK_AHEAD).unwrap() + 1;
+    let seen: Vec<_> = (1..=many).map(|id| (id, "slow")).collect();
+    reader.read(&reader.plan(begun, 1), &rows(&seen), token, true);
+    reader.make_room(begun);
+    let later = begun + MAX_STANDSTILL;
+    assert_eq!(reader.make_room(later), LOOK_AHEAD);
+    let mut news = 0;
+    for row in reader.window.failures(later) {
+        news += usize::from(reader.window.keep_waiting(&row, later));
+    }
+    assert_eq!((news, reader.window.has_failed()), (1, false), "it is said once");
+    reader.window.settle(1);
+    assert_eq!(reader.plan(later, 9).free, Ranges::of(2..=10));
+    reader.window.hand_out(2, token);
+    assert_eq!(
+        reader.window.park_blocked(later),
+        0,
+        "nor is the database asked at once again"
+    );
+    let rested = later + Duration::from_secs(1);
+    assert_eq!(reader.window.park_blocked(rested), LOOK_AHEAD - 1);
+    let row = reader.window.failures(rested).remove(0);
+    assert!(reader.window.keep_waiting(&row, rested), "this is news again");
+}
+
+#[test]
+fn what_stands_behind_a_failure_and_could_not_be_written_is_looked_at_after_a_while() {
+    let (mut reader, now, token) = (LogReader::after(0, Proof::Required), Instant::now(), LeaseToken::new());
+    reader.read(
+        &reader.plan(now, 9),
+        &rows(&[(1, "a"), (2, "a"), (3, "b")]),
+        token,
+        true,
+    );
+    reader.window.fail(Failure::parked(1));
+    reader.window.put_back(2, None);
+    reader.window.put_back(3, None);
+    assert!(reader.window.keep_waiting(&Failure::parked(1), now));
+    assert_eq!(reader.plan(now, 9).free, Ranges::of(3..=3), "2 is behind it");
+    assert_eq!(reader.plan(now + Duration::from_secs(1), 9).free, Ranges::of(1..=3));
+}
+
+/// Whoever had it in his hands had seen it.
+#[test]
+fn a_number_without_a_row_has_killed_nobody() {
+    let (now, token) = (Instant::now(), LeaseToken::new());
+    let state: ReaderState = "10;3-3,5-5,7-7".parse().unwrap();
+    let handed_out: HandedOut = "20;".parse().unwrap();
+    let mut reader = LogReader::resume(&state, Proof::Required).suspecting(handed_out.suspects(&state));
+    let is_suspected = |reader: &LogReader| [3, 5, 7].map(|id| reader.suspects.crashes(id) > 0);
+    assert_eq!(is_suspected(&reader), [true, true, true]);
+    let open = Holder {
+        name: "open".to_owned(),
+        prepared: false,
+    };
+    let mut seen = rows(&[(5, "a")]);
+    (seen.complete_to, seen.holders) = (5, BTreeSet::from([open.clone()]));
+    reader.read(&reader.plan(now, 9), &seen, token, true);
+    assert_eq!(
+        is_suspected(&reader),
+        [false, true, true],
+        "7 was not looked at, and 5 is there"
+    );
+    let mut seen = rows(&[(11, "b"), (14, "c")]);
+    seen.holders = BTreeSet::from([open]);
+    reader.read(&reader.plan(now, 9), &seen, token, true);
+    for id in [5, 11, 14] {
+        reader.window.settle(id);
+    }
+    reader.handed_out(14);
+    assert!(reader.suspects.is_empty(), "{:?}", reader.suspects);
+    assert_eq!(reader.gaps().open(), 4, "3, 7, 12 and 13 may come yet");
+}
+
 /// A reader that reads on is left alone, and so is a table whose order is that in which it is written.
 #[test]
 fn rows_that_wait_stay_where_a_reader_makes_progress_or_their_order_would_be_lost() {
