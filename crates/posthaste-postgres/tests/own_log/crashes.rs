@@ -343,7 +343,7 @@ async fn a_suspect_that_was_not_tried_keeps_its_attempts_and_one_that_was_is_as_
 #[tokio::test]
 async fn what_stands_behind_a_suspect_that_is_given_up_goes() {
     let log = Log::fresh().await;
-    let message = |payload: &str, key: &str| Message::new("orders", payload).key(key);
+    let message = |payload: &'static str, key: &'static str| Message::new("orders", payload).key(key);
     log.enqueue(vec![message("killer", "k"), message("next", "k")]).await;
     let (token, claimed) = claim_once_free(&log, 1).await;
     assert_eq!(payloads(&claimed.messages), ["killer"]);
