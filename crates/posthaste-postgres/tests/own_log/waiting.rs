@@ -14,9 +14,14 @@ use crate::fixture::{Log, payloads, request};
 impl Log {
     /// Messages that stand behind others and were never tried, of keys by their numbers, all due.
     async fn waiting(&self, keys: u32, count: u32) {
+        self.waiting_beyond(0, keys, count).await;
+    }
+
+    /// The same with numbers of the log that no others have.
+    async fn waiting_beyond(&self, number: u32, keys: u32, count: u32) {
         self.run(&format!(
             "insert into log_failed (shard, log_id, event_id, topic, ordering_key, payload)
-             select 0, n, gen_random_uuid(), 'orders', 'k' || n % {keys}, convert_to(n::text, 'UTF8') from generate_series(1, {count}) n"
+             select 0, {number} + n, gen_random_uuid(), 'orders', 'k' || n % {keys}, convert_to(n::text, 'UTF8') from generate_series(1, {count}) n"
         ))
         .await;
     }
@@ -151,7 +156,7 @@ async fn of_thousands_of_keys_that_are_due_others_are_asked_for_where_a_message_
 #[tokio::test]
 async fn fresh_messages_come_though_no_look_at_those_that_wait_is_ever_finished() {
     let log = Log::fresh().await;
-    log.waiting(1_000, 200_000).await;
+    log.waiting_beyond(1_000, 1_000, 200_000).await;
     let limited = log.with_statement_timeout("200ms").await;
     for (fresh, reader, limit) in [
         ("by the server", &limited, Duration::from_mins(1)),
