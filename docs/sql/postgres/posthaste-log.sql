@@ -116,7 +116,10 @@ held as (
     order by topic, dedupe_key -- one order for all producers, so that they cannot deadlock
     on conflict (namespace, topic, dedupe_key) do update set (message_id, expires_at) = (
         select case when free.yes then excluded.message_id else d.message_id end,
-               case when free.yes then excluded.expires_at else d.expires_at end
+               case when free.yes then excluded.expires_at
+                   -- One that this transaction has taken before must not look as if it were taken now.
+                   when d.expires_at = excluded.expires_at then d.expires_at - interval '1 microsecond'
+                   else d.expires_at end
         from (select d.expires_at <= now()
             -- A holder that this statement's snapshot does not know is a concurrent one.
             and exists (select from "posthaste"."outbox_dedupe" k where k.namespace = d.namespace and k.topic = d.topic
@@ -649,15 +652,52 @@ where f.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and f.atttypmod > 4
 order by 1;
 
 -- stats
--- Counts what is not delivered.
+-- Counts what is not delivered. Of the rows that were not handed out so many are counted, and of more it is told how many numbers
+-- they have: a backlog of millions must cost no more than one of thousands every few seconds.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
---   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own,
---   $5 the first segment
-with unread as (
-    select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
-    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
-    join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
-        and o."shard" = (r.first_id >> 44)::integer and o.segment >= $5
+--   $4 failed rows that are handed out  $5 how many are counted, all of them without a number; where there are shards, each range
+--   is of one, and each number tells its own,
+--   $6 the first segment
+with ranges as (
+    select r.first_id, r.last_id from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+),
+counted as (
+    select count(*) as n
+    from (
+        select
+        from ranges r
+        cross join lateral (
+            select
+            from "posthaste"."log" o
+            where o."seq" between r.first_id and r.last_id
+                and o."shard" = (r.first_id >> 44)::integer and o.segment >= $6
+            order by o."seq"
+            -- Not the number itself: of one that it knows the planner may think that it is all there is, and sort that.
+            limit (select $5::bigint + 1)
+        ) o
+        limit (select $5::bigint + 1)
+    ) o
+),
+-- The first of a range is the oldest of it.
+unread as (
+    select min(head.created_at) as oldest, sum(tail.id - head.id + 1)::bigint as numbers
+    from ranges r
+    cross join lateral (
+        select o."seq" as id, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+        from "posthaste"."log" o
+        where o."seq" between r.first_id and r.last_id
+            and o."shard" = (r.first_id >> 44)::integer and o.segment >= $6
+        order by o."seq"
+        limit 1
+    ) head
+    cross join lateral (
+        select o."seq" as id
+        from "posthaste"."log" o
+        where o."seq" between r.first_id and r.last_id
+            and o."shard" = (r.first_id >> 44)::integer and o.segment >= $6
+        order by o."seq" desc
+        limit 1
+    ) tail
 ),
 failed as (
     select
@@ -673,9 +713,10 @@ failed as (
         where f."id" <> all ($4::bigint[]) and $3::bigint is not null
     ) f
 )
-select unread.n + failed.live as pending, failed.waiting, failed.dead,
+select case when counted.n > $5::bigint then greatest(counted.n, unread.numbers) else counted.n end + failed.live as pending,
+    failed.waiting, failed.dead,
     coalesce(extract(epoch from now() - least(unread.oldest, failed.oldest)), 0)::float8 as oldest_seconds
-from unread, failed;
+from counted, unread, failed;
 
 -- list_log
 -- Rows of the log as an operator sees them.
