@@ -140,6 +140,30 @@ async fn verdicts_that_were_committed_when_their_caller_was_gone_count_once() {
     assert_eq!((left.waiting, left.processing, left.dead), (2, 0, 1), "{left:?}");
 }
 
+/// It said that it ends, and goes on. What is in flight then may kill it.
+#[tokio::test]
+async fn who_goes_on_after_an_end_that_was_cut_short_writes_down_what_it_hands_out() {
+    let (pool, _directory) = support::pool(1).await;
+    let store = another(&pool);
+    store.migrate().await.unwrap();
+    let first = enqueue(&store, [keyed("a")]).await;
+    assert_eq!(claim(&store, &request(10)).await, first);
+    store.pass_time(Duration::from_secs(1));
+    assert_eq!(claim(&store, &request(10)).await, []);
+    let handed_out = async || -> String {
+        let handed_out = sqlx::query_scalar("select handed_out from posthaste_log_reader");
+        handed_out.fetch_one(&pool).await.unwrap()
+    };
+    let stalls = stall_a_commit(&pool).await;
+    stalls.store(true, Ordering::Relaxed);
+    let closed = tokio::time::timeout(LIMIT, store.close()).await;
+    assert!(closed.is_err(), "the caller waits no longer");
+    assert_eq!(handed_out().await, ";", "the commit was through");
+    let second = enqueue(&store, [keyed("b")]).await;
+    assert_eq!(claim(&store, &request(10)).await, second);
+    assert_ne!(handed_out().await, ";");
+}
+
 /// Everything is taken, and then the commit fails, as where the disk is full.
 async fn let_commits_fail(store: &SqliteLogStore, trigger: &'static str) {
     execute(store, "create table parent (id integer primary key)").await;
