@@ -1,7 +1,6 @@
 //! Commits that fail, and those for whose end the caller does not wait.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
@@ -9,24 +8,25 @@ use posthaste_core::store::{ExtendRequest, SchemaStore};
 use posthaste_core::{MessageId, RelayStore};
 use posthaste_sqlite::SqliteLogStore;
 use sqlx::SqlitePool;
+use tokio::sync::Notify;
 
 use crate::log::{LEASE, all, another, claim, enqueue, execute, fresh, keyed, let_lease_run_out, request, settle};
 use crate::support;
 
 /// How long a caller waits.
-const LIMIT: Duration = Duration::from_millis(300);
+const LIMIT: Duration = Duration::from_millis(100);
 
-/// Longer than that.
-const STALL: Duration = Duration::from_millis(1_500);
+/// How long a commit takes whose caller goes at its beginning.
+const STALL: Duration = Duration::from_secs(1);
 
-/// For each row of the log it looks at all pairs of others.
+/// For each row of the log it looks at all pairs of rows.
 const SLOW: &str = "
     create trigger slow before update of hi on posthaste_log_reader begin
         select count(*) from posthaste_log a, posthaste_log b, posthaste_log c where a.topic || b.topic || c.topic = 'x';
     end";
 
 /// Rows with which that takes longer than a caller waits.
-const MANY: usize = 100;
+const MANY: usize = 130;
 
 fn dead() -> Verdict {
     Verdict::Dead { error: "no".to_owned() }
@@ -79,19 +79,28 @@ async fn a_verdict_whose_caller_went_is_remembered_though_it_is_refused() {
     assert_eq!(store.stats("default").await.unwrap().dead, 1);
 }
 
-/// Holds up one commit of the only connection, once this is set.
-async fn stall_a_commit(pool: &SqlitePool) -> Arc<AtomicBool> {
-    let stalls = Arc::new(AtomicBool::new(false));
-    let stalled = Arc::clone(&stalls);
+/// Holds up the next commit of the only connection; says when it has begun.
+async fn stall_a_commit(pool: &SqlitePool) -> Arc<Notify> {
+    let begun = Arc::new(Notify::new());
+    let mut stalled = Some(Arc::clone(&begun));
     let mut connection = pool.acquire().await.unwrap();
     let mut handle = connection.lock_handle().await.unwrap();
     handle.set_commit_hook(move || {
-        if stalled.swap(false, Ordering::Relaxed) {
+        if let Some(begun) = stalled.take() {
+            begun.notify_one();
             std::thread::sleep(STALL);
         }
         true
     });
-    stalls
+    begun
+}
+
+/// A caller that goes when the commit has begun.
+async fn leave_at<T>(commit: &Notify, call: impl Future<Output = T>) {
+    tokio::select! {
+        _ = call => panic!("the commit is held up"),
+        () = commit.notified() => {}
+    }
 }
 
 /// They are written again, because nobody knows that they are there.
@@ -121,9 +130,8 @@ async fn verdicts_that_were_committed_when_their_caller_was_gone_count_once() {
         all(&third, &[(fresh[0], dead()), (fresh[1], failed(later))]),
     ]
     .concat();
-    let stalls = stall_a_commit(&pool).await;
-    stalls.store(true, Ordering::Relaxed);
-    settle_in_vain(&store, &settlements).await;
+    let commit = stall_a_commit(&pool).await;
+    leave_at(&commit, store.settle(&settlements)).await;
     let kept = async || -> Vec<(String, i64, bool)> {
         sqlx::query_as("select id, attempts, died_at is not null from posthaste_log_failed order by log_id")
             .fetch_all(&pool)
@@ -133,7 +141,6 @@ async fn verdicts_that_were_committed_when_their_caller_was_gone_count_once() {
     let expected = [(retried[0], 2, false), (fresh[0], 1, true), (fresh[1], 1, false)];
     let expected = expected.map(|(id, attempts, is_dead)| (id.to_string(), attempts, is_dead));
     assert_eq!(kept().await, expected, "the commit was through");
-    assert!(!stalls.load(Ordering::Relaxed));
     assert_eq!(claim(&store, &request(10)).await, []);
     assert_eq!(kept().await, expected);
     let left = store.stats("default").await.unwrap();
@@ -154,10 +161,8 @@ async fn who_goes_on_after_an_end_that_was_cut_short_writes_down_what_it_hands_o
         let handed_out = sqlx::query_scalar("select handed_out from posthaste_log_reader");
         handed_out.fetch_one(&pool).await.unwrap()
     };
-    let stalls = stall_a_commit(&pool).await;
-    stalls.store(true, Ordering::Relaxed);
-    let closed = tokio::time::timeout(LIMIT, store.close()).await;
-    assert!(closed.is_err(), "the caller waits no longer");
+    let commit = stall_a_commit(&pool).await;
+    leave_at(&commit, store.close()).await;
     assert_eq!(handed_out().await, ";", "the commit was through");
     let second = enqueue(&store, [keyed("b")]).await;
     assert_eq!(claim(&store, &request(10)).await, second);
