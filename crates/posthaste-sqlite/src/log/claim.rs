@@ -41,6 +41,7 @@ impl Inner {
         if session.is_alone() {
             return Ok(Claim::default());
         }
+        session.retry_looks.end_unfinished(now);
         let retry_due = session.retry_looks.are_due(now) && !waits_to_be_alone;
         let suspects_due = session.suspected.are_due(now) && retry_due;
         // Failed rows first, but not twice in a row: neither may starve the other.

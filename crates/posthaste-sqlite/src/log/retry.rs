@@ -1,7 +1,7 @@
 //! Hands out failed rows that are due, and apart from them those that may have killed an earlier reader.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{EXHAUSTED, Verdict};
@@ -36,9 +36,8 @@ impl Inner {
         request: &ClaimRequest,
         now: Instant,
     ) -> sqlx::Result<Claim> {
-        let asked = Instant::now();
-        let due = self.due_rows(session, request, false, now).await?;
-        let took = asked.elapsed();
+        let are_suspected = false;
+        let (due, took) = self.look_for_due(session, request, are_suspected, now).await?;
         let full = due.len() >= request.limit as usize;
         let mut claim = Claim::default();
         // As under a limit that was lowered.
@@ -66,7 +65,8 @@ impl Inner {
         if session.suspected.is_empty() {
             return Ok(claim);
         }
-        let due = self.due_rows(session, request, true, now).await?;
+        let (are_suspected, fresh_first) = (true, session.fresh_first);
+        let (due, _) = self.look_for_due(session, request, are_suspected, now).await?;
         let allowed = request.max_attempts;
         let exhausted =
             |row: &DueRow| row.counted >= allowed || session.suspected.is_exhausted(row.number, row.counted, allowed);
@@ -76,11 +76,11 @@ impl Inner {
         }
         let group = session.suspected.group(due.iter().map(|row| row.number), request.limit);
         due.truncate(group);
-        if due.is_empty() {
-            return Ok(claim);
-        }
-        if session.in_flight() > 0 {
-            session.guard.retries_wait_to_be_alone = true;
+        session.retry_looks.end();
+        let is_beside_others = session.in_flight() > 0;
+        if due.is_empty() || is_beside_others {
+            session.fresh_first = fresh_first;
+            session.guard.retries_wait_to_be_alone |= !due.is_empty();
             return Ok(claim);
         }
         for row in &mut due {
@@ -88,11 +88,31 @@ impl Inner {
             row.claimed.attempts = row.claimed.attempts.saturating_add(crashes);
         }
         session.suspected.tried(now);
-        session.fresh_first = true;
         session.retry_looks.soon(now);
         claim.messages = self.hand_out_failed(session, request, due, now).await?;
         claim.reclaimed = true;
         Ok(claim)
+    }
+
+    /// Failed rows that are due, and how long it took to find them. Until the claim knows better it was a long look, after which it is
+    /// the turn of fresh rows: one that fails, or is cut short, would be the first thing in every claim.
+    async fn look_for_due(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        are_suspected: bool,
+        now: Instant,
+    ) -> sqlx::Result<(Vec<DueRow>, Duration)> {
+        let asked = Instant::now();
+        session.fresh_first = true;
+        session.retry_looks.begin(now, self.retry_interval);
+        let due = self.due_rows(session, request, are_suspected, now).await;
+        let took = asked.elapsed();
+        if due.is_err() {
+            let has_more = false;
+            session.retry_looks.looked(now, took, self.retry_interval, has_more);
+        }
+        Ok((due?, took))
     }
 
     /// Failed rows that are due, in their order: those that are suspected, or the others.
